@@ -1,0 +1,129 @@
+import { EventEmitter } from "node:events";
+import { type Runner, run, runMigrations, type TaskList, Logger as WorkerLogger } from "graphile-worker";
+import pg from "pg";
+import type { Logger } from "./log.ts";
+import type { Db, Postgres } from "./postgres.ts";
+
+const jobsSchema = "kapstone_jobs";
+const heartbeatMs = 5_000;
+const deadAfterSeconds = 30;
+
+/** Options of a job: `key` makes it one of a kind (a second one replaces the first while it waits), `runAt` delays it. */
+export interface JobOptions {
+  key?: string;
+  runAt?: Date;
+  maxAttempts?: number;
+  /** Jobs of one queue run one after another. */
+  queue?: string;
+}
+
+/** What a job does. It may run more than once (a process can die after the work and before the mark), so it must be idempotent. */
+export type JobHandler = (payload: unknown, job: { id: string; attempt: number; signal: AbortSignal }) => Promise<void>;
+export type JobHandlers = Record<string, JobHandler>;
+
+/** Adds a durable job in the caller's transaction: it exists exactly when the transaction commits, and is picked up within milliseconds. */
+export async function addJob(db: Db, name: string, payload: object, options: JobOptions = {}): Promise<void> {
+  await db.raw(
+    `select 1 from ${jobsSchema}.add_job(identifier := ?, payload := ?::json, queue_name := ?, run_at := ?, max_attempts := ?, job_key := ?)`,
+    [
+      name,
+      JSON.stringify(payload),
+      options.queue ?? null,
+      options.runAt ?? null,
+      options.maxAttempts ?? null,
+      options.key ?? null,
+    ] as string[],
+  );
+}
+
+/** Creates or updates the queue's own tables. */
+export async function migrateJobs(postgres: Postgres): Promise<void> {
+  const pool = new pg.Pool({ connectionString: postgres.url, max: 2 });
+  pool.on("error", () => undefined);
+  try {
+    await runMigrations({ pgPool: pool, schema: jobsSchema });
+    await pool.query(`create table if not exists ${jobsSchema}.live_workers (worker_id text primary key, seen_at timestamptz not null)`);
+  } finally {
+    await pool.end();
+  }
+}
+
+/** Workers of one process. */
+export interface JobWorkers {
+  close(): Promise<void>;
+}
+
+/**
+ * Starts this process's job workers. Workers say every 5 s that they live; the jobs of one that has been silent for 30 s (its process
+ * was killed) are given to others at once, not after the queue's own four hours.
+ */
+export async function startJobWorkers(
+  postgres: Postgres,
+  handlers: JobHandlers,
+  options: { concurrency: number; log: Logger },
+): Promise<JobWorkers> {
+  const pool = new pg.Pool({ connectionString: postgres.url, max: options.concurrency + 2, application_name: "kapstone-jobs" });
+  pool.on("error", () => undefined);
+  const workerIds = new Set<string>();
+  const taskList: TaskList = Object.fromEntries(
+    Object.entries(handlers).map(([name, handler]) => [
+      name,
+      async (payload, helpers) => {
+        const abort = helpers.abortSignal ?? new AbortController().signal;
+        await handler(payload, { id: helpers.job.id, attempt: helpers.job.attempts, signal: abort });
+      },
+    ]),
+  );
+  const heartbeat = async (): Promise<void> => {
+    await pool.query(
+      `insert into ${jobsSchema}.live_workers (worker_id, seen_at) select unnest($1::text[]), now() on conflict (worker_id) do update set seen_at = now()`,
+      [[...workerIds]],
+    );
+    await pool.query(`delete from ${jobsSchema}.live_workers where seen_at < now() - interval '1 hour'`);
+    await pool.query(
+      `select ${jobsSchema}.force_unlock_workers(array(
+         select distinct locked_by from ${jobsSchema}._private_jobs j
+         where locked_by is not null and not exists (
+           select 1 from ${jobsSchema}.live_workers w where w.worker_id = j.locked_by and w.seen_at > now() - make_interval(secs => $1))))`,
+      [deadAfterSeconds],
+    );
+  };
+  let runner: Runner;
+  try {
+    runner = await run({
+      pgPool: pool,
+      schema: jobsSchema,
+      concurrency: options.concurrency,
+      noHandleSignals: true,
+      pollInterval: 1_000,
+      taskList,
+      parsedCronItems: [],
+      logger: new WorkerLogger(() => (level, message) => {
+        if (level === "error" || level === "warning") options.log.warn({ queue: true }, message);
+      }),
+      events: onWorkerCreate((workerId) => workerIds.add(workerId)),
+    });
+  } catch (error) {
+    await pool.end();
+    throw error;
+  }
+  const beat = (): void => {
+    heartbeat().catch((error: unknown) => options.log.warn({ err: error }, "the job workers' heartbeat failed"));
+  };
+  beat();
+  const timer = setInterval(beat, heartbeatMs);
+  return {
+    async close() {
+      clearInterval(timer);
+      await runner.stop();
+      await pool.query(`delete from ${jobsSchema}.live_workers where worker_id = any($1)`, [[...workerIds]]).catch(() => undefined);
+      await pool.end();
+    },
+  };
+}
+
+function onWorkerCreate(listener: (workerId: string) => void) {
+  const events = new EventEmitter();
+  events.on("worker:create", ({ worker }: { worker: { workerId: string } }) => listener(worker.workerId));
+  return events;
+}
