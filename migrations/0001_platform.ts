@@ -17,10 +17,50 @@ export async function up(db: Knex.Transaction): Promise<void> {
       id uuid primary key,
       email text not null unique check (email = lower(email)),
       name text not null,
-      password_hash text not null,
+      password_hash text not null,                    -- argon2id, PHC string format
       mfa_enrolled boolean not null default false,
+      mfa_secret bytea,                               -- TOTP secret, sealed, context 'totp:<id>'; pending until mfa_enrolled
+      mfa_last_step bigint not null default 0,        -- the time step of the last code used: a code is good once
       created_at timestamptz not null default now(),
       updated_at timestamptz not null default now()
+    );
+    create table backup_codes (                       -- second factors that are good once each; a used one is gone
+      account_id uuid not null references accounts (id),
+      digest bytea not null,
+      primary key (account_id, digest)
+    );
+    create table password_resets (
+      digest bytea primary key,                       -- SHA-256 of the token in the mailed link
+      account_id uuid not null references accounts (id),
+      created_at timestamptz not null default now(),
+      expires_at timestamptz not null,
+      used_at timestamptz
+    );
+    create index password_resets_of on password_resets (account_id);
+    -- Failed sign-ins in a row per account and network address; also of emails without an account, so that both do the same work.
+    create table sign_in_failures (
+      email_digest bytea not null,
+      address text not null,
+      failures int not null,
+      last_failed_at timestamptz not null default now(),
+      locked_until timestamptz,
+      primary key (email_digest, address)
+    );
+
+    create table signing_keys (                       -- RS256 keys of access tokens
+      kid text primary key,
+      public_jwk jsonb not null,
+      sealed_private_key bytea not null,              -- PKCS#8 PEM, context 'signing-key:<kid>'
+      created_at timestamptz not null default now(),
+      signs_from timestamptz not null                 -- published in the JWKS before this
+    );
+
+    create table org_branding (                       -- apart from orgs.settings, which every request reads a little of
+      org_id uuid primary key references orgs (id),
+      layout text not null default 'centered',
+      mode text not null default 'light',
+      logo text,                                      -- data URL
+      background_image text
     );
 
     create table roles (
@@ -42,6 +82,20 @@ export async function up(db: Knex.Transaction): Promise<void> {
       unique (org_id, account_id)
     );
     create index members_account on members (account_id) where removed_at is null;
+
+    create table invitations (
+      id uuid primary key,
+      org_id uuid not null references orgs (id),
+      email text not null check (email = lower(email)),
+      role text not null,
+      digest bytea not null unique,                   -- SHA-256 of the token in the mailed link
+      created_at timestamptz not null default now(),
+      created_by jsonb not null,
+      expires_at timestamptz not null,
+      accepted_at timestamptz,
+      revoked_at timestamptz
+    );
+    create unique index invitations_pending on invitations (org_id, email) where accepted_at is null and revoked_at is null;
 
     create table workspaces (
       id uuid primary key,
@@ -99,6 +153,14 @@ export async function up(db: Knex.Transaction): Promise<void> {
       created_at timestamptz not null default now()
     );
     create index credential_secrets_of on credential_secrets (credential_id);
+    create unique index credential_secrets_current on credential_secrets (credential_id) where live_until is null;
+    create unique index credential_secrets_previous on credential_secrets (credential_id) where live_until is not null;
+    create table credential_addresses (               -- where a key has been used from: a new one is told in the anomaly feed
+      credential_id uuid not null references credentials (id) on delete cascade,
+      address text not null,
+      first_used_at timestamptz not null default now(),
+      primary key (credential_id, address)
+    );
 
     create table audit_events (
       id uuid primary key,
@@ -115,7 +177,7 @@ export async function up(db: Knex.Transaction): Promise<void> {
     create index audit_of_org on audit_events (org_id, id desc);
     create function refuse_change() returns trigger language plpgsql as $$
     begin raise exception 'the audit is append-only'; end $$;
-    create trigger audit_append_only before update or delete on audit_events for each statement execute function refuse_change();
+    create trigger audit_append_only before update or delete or truncate on audit_events for each statement execute function refuse_change();
 
     create table events (
       id uuid primary key,

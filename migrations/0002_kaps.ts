@@ -16,6 +16,7 @@ export async function up(db: Knex.Transaction): Promise<void> {
       disabled jsonb,                                 -- {by, at, reason}
       current_version_id uuid,
       revision bigint not null default 1,             -- grows with every change a runtime must know: version, triggers, secrets, state
+      secrets_pending_revision bigint,                -- set while a runtime has yet to confirm a change of secrets
       schema_name text not null unique,               -- its PostgreSQL schema, login role and object bucket
       role_name text not null unique,
       role_password bytea not null,                   -- sealed, context 'kap-role:<id>'
@@ -141,10 +142,12 @@ export async function up(db: Knex.Transaction): Promise<void> {
       runtime_id uuid,
       phases jsonb,
       usage jsonb,                                    -- {egress_bytes, db_ms}
+      measured_at timestamptz,                        -- start of the newest attempt whose measurements are added up here
       acknowledged_by jsonb,
       acknowledged_at timestamptz
     );
     create index runs_of_kap on runs (kap_id, id desc);
+    create index runs_failed on runs (kap_id, id desc) where status = 'failed';
     create index runs_of_triggers on runs (kap_id, id desc) where trigger_kind <> 'request';
     create index runs_open on runs (runtime_id) where status in ('queued', 'running');
     create unique index runs_due_once on runs (trigger_id, due_at) where due_at is not null;
@@ -156,19 +159,24 @@ export async function up(db: Knex.Transaction): Promise<void> {
       object_key text,                                -- of a mail: its raw bytes in the platform's mail bucket
       expires_at timestamptz not null
     );
-    create index run_payloads_age on run_payloads (expires_at);
+    create index run_payloads_age on run_payloads (expires_at) where payload is not null or object_key is not null;
 
     create table kap_log_lines (
       run_id uuid not null,
+      attempt int not null,                           -- a mail's run may take several; each counts its lines from 1
       n int not null,
       kap_id uuid not null,
-      position bigint generated always as identity,
+      position bigint not null,                       -- in the order in which a kap's lines became visible
       at timestamptz not null,
       level text not null,
       text text not null,
-      primary key (run_id, n)
+      primary key (run_id, attempt, n)
     );
-    create index kap_log_lines_of on kap_log_lines (kap_id, position);
+    create unique index kap_log_lines_of on kap_log_lines (kap_id, position);
+    create table kap_log_heads (                      -- the newest position of each kap's log: its row lock makes positions visible in order
+      kap_id uuid primary key,
+      last_position bigint not null
+    );
 
     create table mail_messages (                      -- what the ingest said 250 to
       id uuid primary key,
@@ -180,6 +188,7 @@ export async function up(db: Knex.Transaction): Promise<void> {
       object_key text not null,
       size_bytes bigint not null
     );
+    create index mail_messages_objects on mail_messages (object_key);
     create index mail_messages_recent on mail_messages (kap_id, received_at desc);
     create index mail_messages_dedupe on mail_messages (kap_id, dedupe_key, received_at desc);
 
@@ -228,8 +237,8 @@ export async function up(db: Knex.Transaction): Promise<void> {
     );
     create index kap_secret_names_of on kap_secret_names (secret_id);
 
-    create table kap_usage (
-      kap_id uuid not null references kaps (id),
+    create table kap_usage (                          -- no foreign key: adding up never waits for a change of the kap
+      kap_id uuid not null,
       day date not null,
       runs bigint not null default 0,
       failed_runs bigint not null default 0,

@@ -39,7 +39,7 @@ export async function addJob(db: Db, name: string, payload: object, options: Job
 /** Creates or updates the queue's own tables. */
 export async function migrateJobs(postgres: Postgres): Promise<void> {
   const pool = new pg.Pool({ connectionString: postgres.url, max: 2 });
-  pool.on("error", () => undefined);
+  tolerateLostConnections(pool);
   try {
     await runMigrations({ pgPool: pool, schema: jobsSchema });
     await pool.query(`create table if not exists ${jobsSchema}.live_workers (worker_id text primary key, seen_at timestamptz not null)`);
@@ -63,7 +63,7 @@ export async function startJobWorkers(
   options: { concurrency: number; log: Logger },
 ): Promise<JobWorkers> {
   const pool = new pg.Pool({ connectionString: postgres.url, max: options.concurrency + 2, application_name: "kapstone-jobs" });
-  pool.on("error", () => undefined);
+  tolerateLostConnections(pool);
   const workerIds = new Set<string>();
   const taskList: TaskList = Object.fromEntries(
     Object.entries(handlers).map(([name, handler]) => [
@@ -126,4 +126,10 @@ function onWorkerCreate(listener: (workerId: string) => void) {
   const events = new EventEmitter();
   events.on("worker:create", ({ worker }: { worker: { workerId: string } }) => listener(worker.workerId));
   return events;
+}
+
+/** A connection that breaks, idle or in use, must not end the process: whoever uses it hears of it, and the pool replaces it. */
+function tolerateLostConnections(pool: pg.Pool): void {
+  pool.on("error", () => undefined);
+  pool.on("connect", (client) => client.on("error", () => undefined));
 }

@@ -1,0 +1,91 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createTestDatabase, type TestDatabase } from "../test/harness/database.ts";
+import { until } from "../test/harness/wait.ts";
+import { type EventLog, openEventLog } from "./events.ts";
+import { newId } from "./ids.ts";
+import { createLogger } from "./log.ts";
+
+let database: TestDatabase;
+let events: EventLog;
+const org = newId();
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+  events = openEventLog(database.postgres, createLogger("test", { level: "silent" }));
+});
+afterAll(async () => {
+  await events.close();
+  await database.close();
+});
+
+test("an event of a slow transaction, written before and committed after others, is not lost behind a reader's position", async () => {
+  const start = await events.head();
+  const slow = await database.postgres.knex.transaction();
+  await events.publish(slow, { org_id: org, kind: "slow", payload: {} });
+  await events.publish(database.postgres.knex, { org_id: org, kind: "fast", payload: {} });
+  const first = await events.read({ org_id: org }, start, 10);
+  expect(first.map((event) => event.kind)).toEqual(["fast"]);
+  await slow.commit();
+  const second = await events.read({ org_id: org }, first[0]!.position, 10);
+  expect(second.map((event) => event.kind)).toEqual(["slow"]);
+  expect(second[0]!.position).toBe(first[0]!.position + 1);
+});
+
+test("many writers and readers at once: every reader sees every event once, in one order, without gaps", async () => {
+  const start = await events.head();
+  const readers = Array.from({ length: 4 }, async () => {
+    const seen: number[] = [];
+    let position = start;
+    while (seen.length < 200) {
+      for (const event of await events.read({ org_id: org, kinds: ["load"] }, position, 50)) {
+        position = event.position;
+        seen.push(event.position);
+      }
+    }
+    return seen;
+  });
+  const writers = Array.from({ length: 200 }, (_, n) =>
+    database.postgres.knex.transaction((trx) => events.publish(trx, { org_id: org, kind: "load", payload: { n } })),
+  );
+  await Promise.all(writers);
+  for (const seen of await Promise.all(readers)) expect(seen).toEqual(Array.from({ length: 200 }, (_, n) => start + 1 + n));
+});
+
+test("a rolled back event never appears, another organisation's neither, and filters narrow", async () => {
+  const start = await events.head();
+  await database.postgres.knex
+    .transaction(async (trx) => {
+      await events.publish(trx, { org_id: org, kind: "undone", payload: {} });
+      throw new Error("undo");
+    })
+    .catch(() => undefined);
+  await events.publish(database.postgres.knex, { org_id: newId(), kind: "other", payload: {} });
+  await events.publish(database.postgres.knex, { org_id: org, kind: "a", subject: "agent-1", payload: {} });
+  await events.publish(database.postgres.knex, { org_id: org, kind: "b", subject: "agent-2", payload: {} });
+  expect((await events.read({ org_id: org }, start, 10)).map((event) => event.kind)).toEqual(["a", "b"]);
+  expect((await events.read({ org_id: org, subjects: ["agent-2"] }, start, 10)).map((event) => event.kind)).toEqual(["b"]);
+  expect((await events.read({ org_id: org, kinds: ["a"] }, start, 10)).map((event) => event.kind)).toEqual(["a"]);
+});
+
+test("listeners are woken by a commit, also after their connection was cut", async () => {
+  let woken = 0;
+  const stop = events.onChange(() => {
+    woken += 1;
+  });
+  const before = woken;
+  await events.publish(database.postgres.knex, { org_id: org, kind: "wake", payload: {} });
+  await until(() => woken > before);
+  await database.postgres.knex.raw(
+    "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'kapstone-events' and datname = current_database()",
+  );
+  await until(async () => {
+    const { rows } = await database.postgres.knex.raw(
+      "select count(*) as n from pg_stat_activity where application_name = 'kapstone-events' and datname = current_database() and query like 'listen%'",
+    );
+    return rows[0].n === 1;
+  });
+  const after = woken;
+  await events.publish(database.postgres.knex, { org_id: org, kind: "wake", payload: {} });
+  await until(() => woken > after);
+  stop();
+});

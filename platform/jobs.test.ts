@@ -1,0 +1,73 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { createTestDatabase, type TestDatabase } from "../test/harness/database.ts";
+import { until } from "../test/harness/wait.ts";
+import { addJob, startJobWorkers } from "./jobs.ts";
+import { createLogger } from "./log.ts";
+
+let database: TestDatabase;
+const log = createLogger("test", { level: "silent" });
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+});
+afterAll(() => database.close());
+
+test("a job exists exactly when its transaction commits, and runs once", async () => {
+  const ran: unknown[] = [];
+  const workers = await startJobWorkers(database.postgres, { greet: async (payload) => void ran.push(payload) }, { concurrency: 2, log });
+  await database.postgres.knex.transaction((trx) => addJob(trx, "greet", { n: 1 }));
+  await database.postgres.knex
+    .transaction(async (trx) => {
+      await addJob(trx, "greet", { n: 2 });
+      throw new Error("undo");
+    })
+    .catch(() => undefined);
+  await addJob(database.postgres.knex, "greet", { n: 3 });
+  await until(() => ran.length === 2);
+  expect(ran).toEqual(expect.arrayContaining([{ n: 1 }, { n: 3 }]));
+  await workers.close();
+});
+
+test("a job that throws is tried again", async () => {
+  let attempts = 0;
+  const workers = await startJobWorkers(
+    database.postgres,
+    {
+      flaky: async (_payload, job) => {
+        attempts = job.attempt;
+        if (job.attempt < 2) throw new Error("not yet");
+      },
+    },
+    { concurrency: 1, log },
+  );
+  await addJob(database.postgres.knex, "flaky", {});
+  await until(() => attempts === 2, { timeoutMs: 20_000 });
+  await workers.close();
+});
+
+test("jobs of a worker that was killed are given to others once it has been silent, not after hours", async () => {
+  await addJob(database.postgres.knex, "orphan", {}, { key: "orphan" });
+  await database.postgres.knex.raw(
+    `update kapstone_jobs._private_jobs set locked_by = 'worker-that-was-killed', locked_at = now(), attempts = 1 where key = 'orphan'`,
+  );
+  let ran = false;
+  const workers = await startJobWorkers(
+    database.postgres,
+    {
+      orphan: async () => {
+        ran = true;
+      },
+    },
+    { concurrency: 1, log },
+  );
+  await until(() => ran, { timeoutMs: 20_000 });
+  await workers.close();
+});
+
+test("a job key makes a waiting job one of a kind: the later replaces the earlier", async () => {
+  const later = new Date(Date.now() + 3_600_000);
+  await addJob(database.postgres.knex, "keyed", { n: 1 }, { key: "k", runAt: later });
+  await addJob(database.postgres.knex, "keyed", { n: 2 }, { key: "k", runAt: later });
+  const { rows } = await database.postgres.knex.raw("select payload from kapstone_jobs._private_jobs where key = 'k'");
+  expect(rows).toEqual([{ payload: { n: 2 } }]);
+});
