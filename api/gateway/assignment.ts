@@ -1,0 +1,85 @@
+import { createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
+import type { Deps } from "../deps.ts";
+import { assignmentOf } from "../services/kaps/assignment.ts";
+import { effectiveSecrets } from "../services/secrets/secrets.ts";
+import { type KapLimits, kapLimits } from "./limits.ts";
+
+/** What a runtime is given to serve a kap: its program, its secrets, its database login, its way back to the API. */
+export interface Assignment {
+  iat: number;
+  exp: number;
+  runtime_id: string;
+  kap_id: string;
+  org_id: string;
+  slug: string;
+  name: string;
+  address: string;
+  revision: number;
+  version_id: string;
+  bundle: string;
+  bundle_map: string | null;
+  triggers: { id: string; kind: "request" | "schedule" | "inbox"; file_path: string }[];
+  secrets: Record<string, string>;
+  database: { host: string; port: number; database: string; user: string; password: string; schema: string };
+  api: { url: string; token: string };
+  limits: KapLimits;
+}
+
+const validSeconds = 60;
+const keys = new Map<string, KeyObject>();
+
+function privateKey(encoded: string): KeyObject {
+  let key = keys.get(encoded);
+  if (!key) {
+    key = createPrivateKey({ key: Buffer.from(encoded, "base64"), format: "der", type: "pkcs8" });
+    keys.set(encoded, key);
+  }
+  return key;
+}
+
+/** The public half of the claim key (SPKI, base64), which every runtime is started with. */
+export function claimPublicKey(claimKey: string): string {
+  return createPublicKey(privateKey(claimKey)).export({ format: "der", type: "spki" }).toString("base64");
+}
+
+/** Signs an assignment as a compact JWS (EdDSA): a runtime takes work from nobody but this deployment's API. */
+export function signAssignment(claimKey: string, assignment: Assignment): string {
+  const encode = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
+  const signed = `${encode({ alg: "EdDSA", typ: "kap-assignment" })}.${encode(assignment)}`;
+  return `${signed}.${sign(null, Buffer.from(signed), privateKey(claimKey)).toString("base64url")}`;
+}
+
+/** Composes the assignment of a kap as it stands now. Throws when the kap does not exist any more. */
+export async function composeAssignment(deps: Deps, kapId: string, runtime: { id: string; token: string }): Promise<Assignment> {
+  const [kap, secrets] = await Promise.all([assignmentOf(deps.db, kapId), effectiveSecrets(deps.db, deps.keyring, kapId)]);
+  if (!kap) throw new Error(`the kap ${kapId} is gone`);
+  const now = Math.floor(Date.now() / 1000);
+  const database = new URL(deps.config.databaseUrl);
+  const [host, port] = (deps.config.kapDatabaseHost ?? database.host).split(":");
+  return {
+    iat: now,
+    exp: now + validSeconds,
+    runtime_id: runtime.id,
+    kap_id: kapId,
+    org_id: kap.org_id,
+    slug: kap.slug,
+    name: kap.name,
+    address: deps.addresses.kap(kap.slug),
+    revision: kap.revision,
+    version_id: kap.version_id,
+    bundle: kap.bundle,
+    bundle_map: kap.bundle_map,
+    triggers: kap.triggers,
+    secrets,
+    database: {
+      host: host ?? "127.0.0.1",
+      port: Number(port ?? 5432),
+      database: decodeURIComponent(database.pathname.slice(1)),
+      user: kap.role_name,
+      password: deps.keyring.open(kap.role_password, `kap-role:${kapId}`),
+      schema: kap.schema_name,
+    },
+    api: { url: deps.config.internalUrl ?? "", token: runtime.token },
+    limits: kapLimits(deps.config),
+  };
+}

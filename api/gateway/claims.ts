@@ -1,0 +1,141 @@
+import { createHash, randomBytes } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import { newId } from "#platform/ids.ts";
+import type { Deps } from "../deps.ts";
+import { Refusal } from "../http/refusal.ts";
+import { composeAssignment, signAssignment } from "./assignment.ts";
+import { control, forgetDataPool } from "./runtime-client.ts";
+
+/** The runtime that serves a kap. */
+export interface ReadyRuntime {
+  id: string;
+  data: string;
+  control: string;
+}
+
+const claimSeconds = 15;
+const claimRequestMs = 5_000;
+const waitMs = 10_000;
+
+/** The digest under which a runtime's bearer token is kept. */
+export function runtimeTokenDigest(token: string): Buffer {
+  return createHash("sha256").update(token).digest();
+}
+
+/** Claims in flight in this process: one per kap. Across replicas the primary key (kap, slot) decides. */
+const inFlight = new WeakMap<Deps, Map<string, Promise<ReadyRuntime>>>();
+
+/**
+ * A ready runtime for a kap: the one that has it, or a warm one claimed for it now. One claim is in flight per kap in the whole deployment;
+ * everyone else waits for its outcome. 503 with Retry-After when the pool stays empty for 10 seconds.
+ */
+export function ensureRuntime(deps: Deps, kapId: string): Promise<ReadyRuntime> {
+  let claims = inFlight.get(deps);
+  if (!claims) {
+    claims = new Map();
+    inFlight.set(deps, claims);
+  }
+  const running = claims.get(kapId);
+  if (running) return running;
+  const claim = claimOrWait(deps, kapId).finally(() => claims.delete(kapId));
+  claims.set(kapId, claim);
+  return claim;
+}
+
+async function claimOrWait(deps: Deps, kapId: string): Promise<ReadyRuntime> {
+  const deadline = Date.now() + waitMs;
+  for (let pause = 3; ; pause = Math.min(50, pause * 2)) {
+    const token = randomBytes(32).toString("base64url");
+    const id = newId();
+    const { rows } = await deps.postgres.hot.query<{
+      id: string;
+      state: string;
+      data_address: string | null;
+      control_address: string | null;
+      mine: boolean;
+    }>({
+      name: "runtime-claim",
+      text: `with mine as (
+               insert into runtimes (id, kap_id, state, token_digest, claim_until) values ($1, $2, 'claiming', $3, now() + make_interval(secs => $4))
+               on conflict (kap_id, slot) do update
+                 set id = excluded.id, state = 'claiming', token_digest = excluded.token_digest, claimed_at = now(), claim_until = excluded.claim_until,
+                     data_address = null, control_address = null
+                 where runtimes.state = 'claiming' and runtimes.claim_until < now()
+               returning id, state, data_address, control_address)
+             select *, true as mine from mine
+             union all
+             select id, state, data_address, control_address, false from runtimes where kap_id = $2 and slot = 0 and not exists (select 1 from mine)`,
+      values: [id, kapId, runtimeTokenDigest(token), claimSeconds],
+    });
+    const row = rows[0];
+    if (row?.mine) return claim(deps, kapId, { id, token }, deadline);
+    if (row?.state === "ready" && row.data_address && row.control_address)
+      return { id: row.id, data: row.data_address, control: row.control_address };
+    if (Date.now() > deadline) throw noRuntime();
+    await delay(pause);
+  }
+}
+
+function noRuntime(): Refusal {
+  return new Refusal(503, "UNAVAILABLE", "no runtime is free for this kap at the moment: try again in a second", {
+    headers: { "retry-after": "1" },
+  });
+}
+
+async function claim(deps: Deps, kapId: string, runtime: { id: string; token: string }, deadline: number): Promise<ReadyRuntime> {
+  try {
+    const candidates = deps.pool.candidates();
+    const assignment = signAssignment(deps.config.claimKey, await composeAssignment(deps, kapId, runtime));
+    for (let pause = 3, list = await candidates; ; list = await deps.pool.candidates()) {
+      for (const candidate of list) {
+        const outcome = await control(candidate.control, "POST", "/claim", assignment, claimRequestMs).catch((error: unknown) => {
+          deps.log.warn({ err: error, runtime: candidate.control }, "a warm runtime did not take its claim and is discarded");
+          return null;
+        });
+        if (outcome === null || outcome.status >= 500 || outcome.status === 401) deps.pool.discard(candidate.control);
+        if (outcome?.status !== 200) continue;
+        await deps.postgres.hot.query({
+          name: "runtime-ready",
+          text: `update runtimes set state = 'ready', data_address = $3, control_address = $4, boot_id = $5, last_used_at = now(), last_report_at = now()
+                 where id = $1 and kap_id = $2`,
+          values: [runtime.id, kapId, candidate.data, candidate.control, (outcome.body as { boot_id?: string } | null)?.boot_id ?? null],
+        });
+        deps.pool.taken(candidate.control);
+        return { id: runtime.id, data: candidate.data, control: candidate.control };
+      }
+      if (Date.now() > deadline) throw noRuntime();
+      await delay(pause);
+      pause = Math.min(50, pause * 2);
+    }
+  } catch (error) {
+    await deps.postgres.hot.query(`delete from runtimes where id = $1`, [runtime.id]).catch(() => undefined);
+    throw error;
+  }
+}
+
+/**
+ * A runtime that did not answer as expected is not used again: its row goes, so the next call claims anew, and the pool ends it.
+ * Returns whether this call removed it (of several that saw it fail, one does).
+ */
+export async function abandonRuntime(deps: Deps, runtime: ReadyRuntime): Promise<boolean> {
+  forgetDataPool(runtime.data);
+  const { rowCount } = await deps.postgres.hot.query(`delete from runtimes where id = $1`, [runtime.id]);
+  if (rowCount) deps.pool.discard(runtime.control);
+  return (rowCount ?? 0) > 0;
+}
+
+/** Lets a kap's runtimes finish what they serve and end: after a disable, a delete, or when idle. */
+export async function releaseRuntimes(deps: Deps, kapId: string, drainMs: number): Promise<void> {
+  const { rows } = await deps.postgres.hot.query<{ data_address: string | null; control_address: string | null }>(
+    `delete from runtimes where kap_id = $1 and state = 'ready' returning data_address, control_address`,
+    [kapId],
+  );
+  await Promise.all(
+    rows.map(async (row) => {
+      if (row.data_address) forgetDataPool(row.data_address);
+      if (!row.control_address) return;
+      const address = row.control_address;
+      await control(address, "POST", "/release", JSON.stringify({ drain_ms: drainMs }), 2_000).catch(() => deps.pool.discard(address));
+    }),
+  );
+}

@@ -1,0 +1,263 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { newId } from "#platform/ids.ts";
+import { digestSecret, parseSecret } from "#platform/secrets.ts";
+import type { Deps } from "../deps.ts";
+import { hasBody, readBody } from "../http/body.ts";
+import { envelopes } from "../http/envelopes.ts";
+import { clientAddress, type Host } from "../http/hosts.ts";
+import { checkRate, rateHeaders } from "../http/rate-limit.ts";
+import { Refusal, refuse } from "../http/refusal.ts";
+import { requestIdOf } from "../http/request-id.ts";
+import { asRefusal } from "../http/serve.ts";
+import { kapNotFound, refuseDisabled } from "../services/kaps/kap.ts";
+import { type Admission, admit, endRun } from "./admit.ts";
+import { type CallCredential, proveSignature, readCallCredential } from "./call-credential.ts";
+import { abandonRuntime, ensureRuntime, type ReadyRuntime } from "./claims.ts";
+import { failureRefusal } from "./failure.ts";
+import { forward, forwardedHeaders } from "./forward.ts";
+import { requestBodyBytes } from "./limits.ts";
+
+const replayableBytes = 256 * 1024;
+const attempts = 3;
+
+/** One call of a kap, from its arrival to its end. */
+interface Call {
+  deps: Deps;
+  request: IncomingMessage;
+  response: ServerResponse;
+  requestId: string;
+  runId: string;
+  credential: CallCredential;
+  /** The body when it was read whole (small or signed), else null: then it is streamed and cannot be sent twice. */
+  buffered: Buffer | null;
+}
+
+/**
+ * The hot path: a call of a kap, before any framework. One statement admits it and writes the run's first row; then the call is streamed to the
+ * kap's runtime and back. What the runtime refuses is answered here in the platform's words.
+ */
+export async function serveKap(
+  deps: Deps,
+  host: Extract<Host, { zone: "kap" | "runtime" }>,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const requestId = requestIdOf(request.headers["x-request-id"]);
+  const runId = newId();
+  try {
+    const credential = readCallCredential(host, request);
+    const buffered = await bufferBody(request, credential);
+    await countCall(deps, request, response, credential);
+    const call: Call = { deps, request, response, requestId, runId, credential, buffered };
+    const proof = await proveSignature(deps, host, credential, request, buffered);
+    const token = credential.token === null ? null : parseSecret(credential.token);
+    if (credential.token !== null && token === null) throw badToken(credential);
+    const admission = await admit(deps.postgres.hot, {
+      slug: host.zone === "kap" ? host.slug : null,
+      tokenKind: credential.tokenKind,
+      tokenDigest: token?.digest ?? null,
+      proven: proof !== null,
+      runId,
+      requestId,
+      caller: proof ?? "anonymous",
+      method: request.method ?? "GET",
+      target: credential.target,
+    });
+    if (!admission?.admitted) throw whyNot(host, credential, proof, admission);
+    await serveAdmitted(call, admission, proof ?? callerName(admission, credential));
+  } catch (error) {
+    answerRefusal(deps, request, response, asRefusal(error), requestId, runId);
+  }
+}
+
+/** Who is told to the program as X-Kap-Caller when a token admitted the call. */
+function callerName(admission: Admission, credential: CallCredential): string {
+  if (admission.token_name === null) return "anonymous";
+  return `${credential.tokenKind === "endpoint" ? "endpoint" : "token"}:${admission.token_name}`;
+}
+
+/** Small bodies are read whole, so that a call can be sent again when its runtime turns out to be gone; signed ones must be. */
+async function bufferBody(request: IncomingMessage, credential: CallCredential): Promise<Buffer | null> {
+  if (!hasBody(request)) return Buffer.alloc(0);
+  const length = request.headers["content-length"];
+  if (Number(length ?? 0) > requestBodyBytes) throw refuse("PAYLOAD_TOO_LARGE", `the body of a call is at most ${requestBodyBytes} bytes`);
+  if (credential.signature !== null || (length !== undefined && Number(length) <= replayableBytes))
+    return readBody(request, requestBodyBytes);
+  return null;
+}
+
+async function countCall(deps: Deps, request: IncomingMessage, response: ServerResponse, credential: CallCredential): Promise<void> {
+  const bucket =
+    credential.token === null
+      ? `call-address:${clientAddress(request, new Set(deps.config.trustedProxies))}`
+      : `call:${digestSecret(credential.token).toString("base64url")}`;
+  const state = await deps.limiter.take(bucket, credential.token === null ? deps.config.requestsPerMinute : deps.config.callsPerMinute);
+  for (const [name, value] of Object.entries(rateHeaders(state))) response.setHeader(name, value);
+  checkRate(state, credential.token === null ? "calls a minute from this address" : "calls a minute with this token");
+}
+
+function badToken(credential: CallCredential): Refusal {
+  return refuse(
+    "UNAUTHORIZED",
+    credential.tokenKind === "endpoint"
+      ? "this endpoint secret is not valid here: it may have been revoked; mint another for the kap"
+      : "this token is not valid for this kap: it may have been revoked; mint another with POST …/bypass-tokens",
+    { headers: { "www-authenticate": "Bearer" } },
+  );
+}
+
+/** Why a call was not admitted, decided in the contract's order: unknown 404, bad credential 401, deleted 410, disabled and paused 503. */
+function whyNot(host: Host, credential: CallCredential, proof: string | null, admission: Admission | null): Refusal {
+  if (!admission)
+    return credential.token === null
+      ? kapNotFound(host.zone === "kap" ? host.slug : "here")
+      : host.zone === "kap"
+        ? kapNotFound(host.slug)
+        : badToken(credential);
+  if (credential.token !== null && admission.token_id === null) return badToken(credential);
+  if (credential.token === null && proof === null && admission.audience !== "public") {
+    return refuse(
+      "UNAUTHORIZED",
+      "this kap is not public: call it with Authorization: Bearer kbt_…, an endpoint secret, or as a signed-in member",
+      {
+        headers: { "www-authenticate": "Bearer" },
+      },
+    );
+  }
+  if (admission.state === "deleted") {
+    return new Refusal(410, "KAP_DELETED", `the kap ${admission.slug} was deleted`, {
+      details: { deleted_at: admission.deleted_at, recover_until: admission.recover_until },
+    });
+  }
+  if (admission.state === "disabled") {
+    try {
+      refuseDisabled(admission, 503);
+    } catch (error) {
+      return asRefusal(error);
+    }
+  }
+  return new Refusal(
+    503,
+    "TRIGGER_PAUSED",
+    `the request trigger of ${admission.slug} is paused${admission.paused_by ? ` by ${admission.paused_by.name}` : ""}: resume it to serve calls again`,
+    {
+      details: { by: admission.paused_by, at: admission.paused_at },
+    },
+  );
+}
+
+async function serveAdmitted(call: Call, admission: Admission, caller: string): Promise<void> {
+  const { deps, request, response, runId } = call;
+  const headers = forwardedHeaders(request, call.credential.consumed);
+  headers.push(
+    "x-kapstone-run",
+    runId,
+    "x-kapstone-revision",
+    String(admission.revision),
+    "x-kapstone-trigger",
+    admission.trigger_id,
+    "x-kapstone-scheme",
+    deps.addresses.scheme,
+    "x-kap-caller",
+    caller,
+  );
+  if (call.credential.user) headers.push("x-kapstone-user", Buffer.from(JSON.stringify(call.credential.user)).toString("base64url"));
+  let runtime: ReadyRuntime | null =
+    admission.runtime_id && admission.data_address && admission.control_address
+      ? { id: admission.runtime_id, data: admission.data_address, control: admission.control_address }
+      : null;
+  for (let attempt = 1; ; attempt++) {
+    if (!runtime) {
+      runtime = await claimFor(call, admission.id);
+      await deps.postgres.hot.query({
+        name: "run-runtime",
+        text: "update runs set runtime_id = $2 where id = $1",
+        values: [runId, runtime.id],
+      });
+    }
+    const answerHeaders = ["x-kap-run-id", runId, "x-request-id", call.requestId];
+    for (const [name, value] of Object.entries(response.getHeaders())) answerHeaders.push(name, String(value));
+    const body = call.buffered === null ? request : call.buffered.length === 0 ? null : call.buffered;
+    const outcome = await forward(
+      { address: runtime.data, method: request.method ?? "GET", path: call.credential.target, headers, body, answerHeaders },
+      response,
+    );
+    switch (outcome.kind) {
+      case "answered":
+        return;
+      case "client-gone":
+        return; // the runtime sees its connection close and reports the run's end
+      case "failed":
+        throw failureRefusal(outcome, call.credential.isMember);
+      case "unassigned":
+        await abandonRuntime(deps, runtime);
+        runtime = null;
+        if (attempt < attempts && call.buffered !== null) continue;
+        await endRun(deps.postgres.hot, runId, {
+          outcome: "crashed",
+          detail: "the runtime was gone before it took the call",
+          httpStatus: 503,
+        });
+        throw refuse("UNAVAILABLE", "the kap's runtime was gone; a new one is being prepared: send the call again", {
+          headers: { "retry-after": "1" },
+        });
+      case "broken":
+      case "cut":
+        await endRun(deps.postgres.hot, runId, {
+          outcome: "crashed",
+          detail: `the runtime ended during the call: ${outcome.detail}`,
+          httpStatus: 502,
+        });
+        if (outcome.kind === "cut") return;
+        throw new Refusal(
+          502,
+          "RUN_CRASHED",
+          "the kap's runtime ended during the call; it may have run in part: look at the run, then call again",
+          {
+            details: { run_id: runId },
+            headers: { "retry-after": "1" },
+          },
+        );
+    }
+  }
+}
+
+/** Claims a runtime for an admitted call; when none is to be had the run ends with it. */
+async function claimFor(call: Call, kapId: string): Promise<ReadyRuntime> {
+  try {
+    return await ensureRuntime(call.deps, kapId);
+  } catch (error) {
+    await endRun(call.deps.postgres.hot, call.runId, {
+      outcome: "refused",
+      detail: error instanceof Error ? error.message : String(error),
+      httpStatus: 503,
+    });
+    throw error;
+  }
+}
+
+function answerRefusal(
+  deps: Deps,
+  request: IncomingMessage,
+  response: ServerResponse,
+  refusal: Refusal,
+  requestId: string,
+  runId: string,
+): void {
+  if (refusal.status === 500) deps.log.error({ err: refusal.cause ?? refusal, request_id: requestId }, "a call failed");
+  if (response.headersSent) {
+    response.destroy();
+    return;
+  }
+  const text = JSON.stringify(envelopes.kaps(refusal));
+  response.writeHead(refusal.status, {
+    "content-type": "application/json; charset=utf-8",
+    "content-length": Buffer.byteLength(text),
+    "cache-control": "no-store",
+    "x-request-id": requestId,
+    "x-kap-run-id": runId,
+    ...(!request.readableEnded && hasBody(request) ? { connection: "close" } : {}),
+    ...refusal.options.headers,
+  });
+  response.end(request.method === "HEAD" ? undefined : text);
+}

@@ -1,0 +1,257 @@
+import type { IncomingMessage } from "node:http";
+import { parseCookie } from "cookie";
+import { isId } from "#platform/ids.ts";
+import { digestSecret, parseSecret } from "#platform/secrets.ts";
+import type { Deps } from "../deps.ts";
+import { unauthenticated } from "./access.ts";
+import type { Caller, CredentialKind } from "./caller.ts";
+import { permissionsOfRole } from "./permissions.ts";
+import { Refusal, refuse } from "./refusal.ts";
+
+/** A credential as it stands on the request, before it is known to hold. */
+export interface Presented {
+  text: string;
+  via: "x-api-key" | "authorization" | "x-session-token" | "cookie";
+}
+
+/** The name of the session cookie; `__Host-` on https, so that no sibling host can set it (decided §2). */
+export function sessionCookieName(scheme: "http" | "https"): string {
+  return scheme === "https" ? "__Host-kapstone_session" : "kapstone_session";
+}
+
+/**
+ * The one credential of a request. Two of different kinds are refused with 400: which of them acted must never be a guess.
+ * A cookie is sent by browsers unasked, so beside an explicit credential it does not count.
+ */
+export function presentedCredential(request: IncomingMessage, cookieName: string): Presented | null {
+  const found: Presented[] = [];
+  const key = request.headers["x-api-key"];
+  if (typeof key === "string" && key !== "") found.push({ text: key, via: "x-api-key" });
+  const authorization = request.headers.authorization;
+  if (authorization !== undefined) {
+    const match = /^Bearer +(\S+)$/i.exec(authorization.trim());
+    found.push({ text: match?.[1] ?? "", via: "authorization" });
+  }
+  const session = request.headers["x-session-token"];
+  if (typeof session === "string" && session !== "") found.push({ text: session, via: "x-session-token" });
+  if (new Set(found.map((entry) => entry.text)).size > 1) {
+    throw refuse(
+      "BAD_REQUEST",
+      `the request carries more than one credential (${found.map((entry) => entry.via).join(" and ")}): send exactly one`,
+    );
+  }
+  if (found[0]) return found[0];
+  const cookie = request.headers.cookie === undefined ? undefined : parseCookie(request.headers.cookie)[cookieName];
+  return cookie ? { text: cookie, via: "cookie" } : null;
+}
+
+/** Where each kind may stand (spec 1 §2.1): keys in x-api-key, sessions and app tokens as Bearer. */
+const placeOf: Record<string, readonly Presented["via"][]> = {
+  api_key: ["x-api-key"],
+  service_token: ["x-api-key"],
+  agent_key: ["x-api-key"],
+  store_token: ["authorization"],
+  session: ["authorization", "x-session-token", "cookie"],
+  app_token: ["authorization"],
+};
+
+interface CredentialRow {
+  id: string;
+  kind: CredentialKind;
+  subkind: string | null;
+  name: string;
+  scopes: string[];
+  expires_at: Date | null;
+  project_id: string | null;
+  workspace_id: string | null;
+  kap_id: string | null;
+  stale_use: boolean;
+  org_id: string;
+  org_slug: string;
+  org_name: string;
+  org_mode: "live" | "test";
+  live_org_id: string;
+  live_org_slug: string;
+  mfa_enforced: boolean;
+  member_id: string | null;
+  role: string | null;
+  role_permissions: string[] | null;
+  account_id: string | null;
+  email: string | null;
+  account_name: string | null;
+  mfa_enrolled: boolean | null;
+  agent_id: string | null;
+  agent_name: string | null;
+}
+
+// A test organisation has the members, roles and settings of the live one it is paired with (`l`).
+const idleMinutes = `(case when c.kind = 'session' then (l.settings #>> '{session,idle_timeout_minutes}')::int end)`;
+const columns = `
+  c.id, c.kind, c.subkind, c.name, c.scopes, c.expires_at, c.project_id, c.workspace_id, null::uuid as kap_id,
+  (c.last_used_at is null or c.last_used_at < now() - case when ${idleMinutes} is null then interval '1 minute' else interval '5 seconds' end) as stale_use,
+  o.id as org_id, o.slug as org_slug, o.name as org_name, o.mode as org_mode, l.id as live_org_id, l.slug as live_org_slug,
+  coalesce(l.settings #>> '{mfa,mode}' = 'enforced', false) as mfa_enforced,
+  m.id as member_id, m.role, r.permissions as role_permissions, a.id as account_id, a.email, a.name as account_name,
+  a.mfa_enrolled, g.id as agent_id, g.name as agent_name`;
+const joins = `
+  join orgs o on o.id = c.org_id
+  join orgs l on l.id = coalesce(o.live_org_id, o.id)
+  left join members m on m.id = c.member_id
+  left join accounts a on a.id = m.account_id
+  left join roles r on r.org_id = m.org_id and r.name = m.role
+  left join agents g on g.id = c.agent_id`;
+const alive = `
+  c.revoked_at is null and (c.expires_at is null or c.expires_at > now())
+  and (c.member_id is null or m.removed_at is null) and (c.agent_id is null or g.deleted_at is null)
+  and (${idleMinutes} is null or coalesce(c.last_used_at, c.created_at) > now() - make_interval(mins => ${idleMinutes}))`;
+
+const bySecret = {
+  name: "credential-by-secret",
+  text: `select ${columns} from credential_secrets s join credentials c on c.id = s.credential_id ${joins}
+         where s.digest = $1 and (s.live_until is null or s.live_until > now()) and ${alive}`,
+};
+const bySession = {
+  name: "credential-by-session",
+  text: `select ${columns} from credentials c ${joins} where c.id = $1 and c.kind = 'session' and ${alive}`,
+};
+/** What a kap's own tokens have in place of the columns above. */
+const ofKap = `
+  null as project_id, k.workspace_id, k.id as kap_id, false as stale_use, o.id as org_id, o.slug as org_slug, o.name as org_name, o.mode as org_mode,
+  coalesce(l.id, o.id) as live_org_id, coalesce(l.slug, o.slug) as live_org_slug, false as mfa_enforced,
+  null as member_id, null as role, null as role_permissions, null as account_id, null as email, null as account_name, null as mfa_enrolled,
+  null as agent_id, null as agent_name
+  from kaps k join orgs o on o.id = k.org_id left join orgs l on l.id = o.live_org_id`;
+const byStoreToken = {
+  name: "credential-by-store-token",
+  text: `select t.id, 'store_token' as kind, null as subkind, t.name, t.scopes, t.expires_at, ${ofKap} join kap_tokens t on t.kap_id = k.id
+         where t.digest = $1 and t.kind = 'store' and t.revoked_at is null and (t.expires_at is null or t.expires_at > now())`,
+};
+const byRuntimeToken = {
+  name: "credential-by-runtime-token",
+  text: `select t.id, 'runtime' as kind, null as subkind, 'runtime of ' || k.slug as name, '{}'::text[] as scopes, null::timestamptz as expires_at, ${ofKap}
+         join runtimes t on t.kap_id = k.id where t.token_digest = $1`,
+};
+const touch = {
+  name: "credential-touch",
+  text: `with touched as (
+           update credentials set last_used_at = now() where id = $1 and (last_used_at is null or last_used_at < now() - interval '5 seconds')
+           returning id, org_id, kind, name, created_at
+         ), place as (
+           insert into credential_addresses (credential_id, address) select id, $2 from touched where kind <> 'session' on conflict do nothing returning credential_id
+         )
+         select t.id, t.org_id, t.kind, t.name from touched t join place p on p.credential_id = t.id
+         where exists (select 1 from credential_addresses a where a.credential_id = t.id and a.address <> $2)`,
+};
+
+/** What is known of a request beside its credential. */
+export interface RequestFacts {
+  address: string;
+  userAgent: string | null;
+  requestId: string;
+}
+
+/**
+ * Finds who a credential stands for by one indexed read on the primary. Throws 401 when it does not hold; unknown, revoked, expired
+ * and malformed are not told apart. `last_used_at` is written at most once a minute per credential, off the response path (every five
+ * seconds for a session under an idle timeout, which must not end while it is used).
+ */
+export async function resolveCaller(deps: Deps, presented: Presented, facts: RequestFacts): Promise<Caller> {
+  const { row, kind, expiresAt } = await findCredential(deps, presented);
+  if (row.stale_use) noteUse(deps, row.id, facts.address);
+  return callerOf(row, { ...facts, kind, expiresAt, viaCookie: presented.via === "cookie" });
+}
+
+/** Whether the credential of a request still holds: what a stream asks again and again, so that revocation ends it. */
+export async function stillHolds(deps: Deps, request: IncomingMessage): Promise<boolean> {
+  try {
+    const presented = presentedCredential(request, sessionCookieName(deps.addresses.scheme));
+    if (!presented) return false;
+    await findCredential(deps, presented);
+    return true;
+  } catch (error) {
+    if (error instanceof Refusal && error.status === 401) return false;
+    throw error;
+  }
+}
+
+async function findCredential(
+  deps: Deps,
+  presented: Presented,
+): Promise<{ row: CredentialRow; kind: CredentialKind; expiresAt: Date | null }> {
+  const first = async (query: { name: string; text: string }, value: unknown): Promise<CredentialRow> => {
+    const { rows } = await deps.postgres.hot.query<CredentialRow>({ ...query, values: [value] });
+    if (!rows[0]) throw unauthenticated();
+    return rows[0];
+  };
+  if (presented.via === "authorization" && presented.text.includes(".")) {
+    const claims = await deps.jwt.verify(presented.text);
+    if (!claims || !isId(claims.sid)) throw unauthenticated();
+    const row = await first(bySession, claims.sid);
+    if (row.org_id !== claims.org_id || row.member_id !== claims.sub) throw unauthenticated();
+    return { row, kind: "jwt", expiresAt: new Date(claims.exp * 1000) };
+  }
+  if (presented.via === "authorization" && runtimeTokenForm.test(presented.text)) {
+    const row = await first(byRuntimeToken, digestSecret(presented.text));
+    return { row, kind: row.kind, expiresAt: null };
+  }
+  const secret = parseSecret(presented.text);
+  if (!secret) throw unauthenticated();
+  const row = await first(secret.prefix === "kst1_" ? byStoreToken : bySecret, secret.digest);
+  if (!placeOf[row.kind]?.includes(presented.via)) throw unauthenticated();
+  return { row, kind: row.kind, expiresAt: row.expires_at };
+}
+
+/** A runtime's token is 32 random bytes and nothing else: it never leaves the platform, so it has no prefix for scanners. */
+const runtimeTokenForm = /^[\w-]{43}$/;
+
+/** Writes the use of a credential; a key used from an address it was never used from is told in the organisation's anomaly feed. */
+function noteUse(deps: Deps, credentialId: string, address: string): void {
+  const write = async (): Promise<void> => {
+    const { rows } = await deps.postgres.hot.query<{ id: string; org_id: string; kind: string; name: string }>({
+      ...touch,
+      values: [credentialId, address],
+    });
+    for (const { id, org_id, kind, name } of rows) {
+      await deps.events.publish(deps.db, { org_id, kind: "anomaly.key-new-address", payload: { credential: { kind, id, name }, address } });
+    }
+  };
+  write().catch((error: unknown) => deps.log.warn({ err: error }, "the use of a credential was not written"));
+}
+
+function callerOf(row: CredentialRow, facts: RequestFacts & { kind: CredentialKind; expiresAt: Date | null; viaCookie: boolean }): Caller {
+  const isMember = row.member_id !== null && row.role !== null && row.account_id !== null;
+  return {
+    kind: facts.kind,
+    credentialId: row.id,
+    credentialName: row.name,
+    subkind: row.subkind,
+    org: {
+      id: row.org_id,
+      slug: row.org_slug,
+      name: row.org_name,
+      mode: row.org_mode,
+      live: { id: row.live_org_id, slug: row.live_org_slug },
+    },
+    scopes: row.scopes,
+    expiresAt: facts.expiresAt,
+    member: isMember
+      ? {
+          id: row.member_id as string,
+          accountId: row.account_id as string,
+          email: row.email as string,
+          name: row.account_name as string,
+          role: row.role as string,
+          permissions: row.role_permissions ? new Set(row.role_permissions) : permissionsOfRole(row.role as string),
+        }
+      : null,
+    agent: row.agent_id === null ? null : { id: row.agent_id, name: row.agent_name ?? "" },
+    mayOnlyEnrol: isMember && row.mfa_enforced && row.mfa_enrolled !== true,
+    projectId: row.project_id,
+    workspaceId: row.workspace_id,
+    kapId: row.kap_id,
+    viaCookie: facts.viaCookie,
+    address: facts.address,
+    userAgent: facts.userAgent,
+    requestId: facts.requestId,
+  };
+}

@@ -1,0 +1,25 @@
+import { z } from "zod";
+import { scopes } from "./caller.ts";
+import { cursorQuery, limitQuery } from "./page.ts";
+
+// Fields that requests and answers of several services share.
+
+/** A name that people read: 1 to 100 characters, no control characters. */
+export const nameText = z
+  .string()
+  .trim()
+  .min(1)
+  .max(100)
+  .refine((text) => !/\p{Cc}/u.test(text), "must not contain control characters");
+export const id = z.string().meta({ format: "uuid" });
+export const timestamp = z.string().meta({ format: "date-time" });
+export const idParams = z.object({ id: z.string() });
+export const pageQuery = z.object({ limit: limitQuery(), cursor: cursorQuery });
+/** Scopes of a key or token: at least one, none twice. */
+export const scopeList = z
+  .array(z.enum(scopes))
+  .min(1)
+  .refine((list) => new Set(list).size === list.length, "must not repeat a scope");
+
+/** A page of a list and the cursor of the next. */
+export const listOf = (item: z.ZodType) => z.object({ items: z.array(item), next_cursor: z.string().nullable() });

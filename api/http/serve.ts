@@ -1,0 +1,384 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { pipeline } from "node:stream/promises";
+import express, { type Express } from "express";
+import type { z } from "zod";
+import { digestSecret } from "#platform/secrets.ts";
+import type { Deps } from "../deps.ts";
+import { checkKind, checkRights, unauthenticated } from "./access.ts";
+import { checkDeclaredLength, hasBody, mediaType, parseJson, readBody } from "./body.ts";
+import type { Caller } from "./caller.ts";
+import { presentedCredential, resolveCaller, sessionCookieName } from "./credentials.ts";
+import { type EnvelopeName, envelopeOfPath, envelopes } from "./envelopes.ts";
+import { clientAddress, type Host } from "./hosts.ts";
+import { idempotencyKeyOf, once } from "./idempotency.ts";
+import { checkRate, rateHeaders } from "./rate-limit.ts";
+import { invalid, notFound, Refusal, refuse } from "./refusal.ts";
+import { requestIdOf } from "./request-id.ts";
+import type { Context, Method, Reply, Route, Service } from "./route.ts";
+import { inWorkspace } from "./workspace.ts";
+
+const defaultBodyLimit = 10 * 1024 * 1024;
+const noBody = Buffer.alloc(0);
+
+/** A request after its host, id and address have been read. */
+interface Arrival {
+  host: Host;
+  requestId: string;
+  address: string;
+}
+
+/**
+ * Mounts the routes of all services on express. Every route goes through the same steps, in the order in which refusals are decided
+ * (decided §2): 404 and 405, 429 of the address, 400 for two credentials, 401, 429 of the credential, 404, 403, 415, 413, 400, 422, then the handler's own.
+ */
+export function createServiceApp(deps: Deps, services: readonly Service[]): Express {
+  const app = express();
+  app.disable("x-powered-by").disable("etag").set("case sensitive routing", true).set("strict routing", true);
+  const byPath = new Map<string, { service: Service; routes: Map<Method, Route> }>();
+  for (const service of services) {
+    for (const route of service.routes) {
+      const entry = byPath.get(route.path) ?? { service, routes: new Map() };
+      if (entry.routes.has(route.method)) throw new Error(`two routes answer ${route.method} ${route.path}`);
+      entry.routes.set(route.method, route);
+      byPath.set(route.path, entry);
+    }
+  }
+  for (const [path, entry] of [...byPath].sort(([a], [b]) => compareSpecificity(a, b))) {
+    app.all(expressPath(path), (request, response) => answer(deps, entry.service, entry.routes, request, response));
+  }
+  app.use((request, response) => {
+    const arrival = arrive(deps, request, response);
+    refuseWith(deps, envelopeOfPath(request.path), notFound(`${request.method} ${request.path}`), arrival, request, response);
+  });
+  app.use((error: unknown, request: IncomingMessage & { path: string }, response: ServerResponse, _next: unknown) => {
+    // Express itself refuses a path it cannot decode.
+    const arrival = arrive(deps, request, response);
+    const known = error instanceof Error && "status" in error && error.status === 400;
+    refuseWith(
+      deps,
+      envelopeOfPath(request.path),
+      known ? refuse("BAD_REQUEST", "the path is not valid percent-encoding") : error,
+      arrival,
+      request,
+      response,
+    );
+  });
+  return app;
+}
+
+/** `{id}` → `:id`, `{key*}` → `*key`. */
+function expressPath(path: string): string {
+  return path.replace(/\{(\w+)\*\}/g, "*$1").replace(/\{(\w+)\}/g, ":$1");
+}
+
+/** Literal segments win over parameters, parameters over wildcards. */
+function compareSpecificity(a: string, b: string): number {
+  const rank = (segment: string | undefined): number =>
+    segment === undefined ? 3 : segment.endsWith("*}") ? 2 : segment.startsWith("{") ? 1 : 0;
+  const left = a.split("/");
+  const right = b.split("/");
+  for (let i = 0; i < Math.max(left.length, right.length); i++) {
+    const difference = rank(left[i]) - rank(right[i]);
+    if (difference !== 0) return difference;
+  }
+  return 0;
+}
+
+function arrive(deps: Deps, request: IncomingMessage, response: ServerResponse): Arrival {
+  const requestId = requestIdOf(request.headers["x-request-id"]);
+  response.setHeader("x-request-id", requestId);
+  response.setHeader("x-content-type-options", "nosniff");
+  return {
+    host: deps.addresses.read(request.headers.host),
+    requestId,
+    address: clientAddress(request, new Set(deps.config.trustedProxies)),
+  };
+}
+
+async function answer(
+  deps: Deps,
+  service: Service,
+  routes: Map<Method, Route>,
+  request: express.Request,
+  response: express.Response,
+): Promise<void> {
+  const arrival = arrive(deps, request, response);
+  try {
+    const method = request.method as Method;
+    const route = routes.get(method) ?? (method === "HEAD" ? routes.get("GET") : undefined);
+    if (!route) {
+      const allow = [...routes.keys(), ...(routes.has("GET") && !routes.has("HEAD") ? ["HEAD"] : [])].join(", ");
+      throw refuse("METHOD_NOT_ALLOWED", `${request.method} is not a method of this path: it has ${allow}`, { headers: { allow } });
+    }
+    if (arrival.host.zone === "unknown") throw notFound(`the host ${request.headers.host ?? "(none)"}`);
+    await write(request, response, await perform(deps, service, route, arrival, request, response));
+  } catch (error) {
+    refuseWith(deps, service.envelope, error, arrival, request, response);
+  }
+}
+
+async function perform(
+  deps: Deps,
+  service: Service,
+  route: Route,
+  arrival: Arrival,
+  request: express.Request,
+  response: express.Response,
+): Promise<Reply> {
+  if (route.deprecatedUntil) response.setHeader("x-service-deprecated", route.deprecatedUntil);
+  const identified = await identify(deps, route, arrival, request, response);
+  checkOwnOrg(arrival.host, identified, request.params);
+  const caller = identified && (await inWorkspace(deps.db, identified, request));
+  const abort = new AbortController();
+  response.once("close", () => {
+    if (!response.writableFinished) abort.abort(new Error("the caller went away"));
+  });
+  const context: Context<unknown, unknown, unknown, unknown, Caller | null> = {
+    deps,
+    caller,
+    params: parse(route.params, request.params, notFoundOnBadPath) ?? request.params,
+    query: undefined,
+    body: undefined,
+    resource: undefined,
+    host: arrival.host,
+    request,
+    response,
+    requestId: arrival.requestId,
+    client: null,
+    address: arrival.address,
+    signal: abort.signal,
+  };
+  if (route.load) context.resource = await route.load(context);
+  if (caller) checkRights(route.access, caller);
+  if (caller?.viaCookie) checkOrigin(deps, request);
+  const body = await readInput(service, route, request);
+  context.client = clientOf(service, request);
+  if (route.body) context.body = parse(route.body, body.length === 0 && route.bodyOptional ? {} : parseJson(body));
+  context.query = parse(route.query, request.query) ?? {};
+  const key = request.method === "POST" && caller ? idempotencyKeyOf(request.headers["idempotency-key"]) : null;
+  if (key === null || !caller) return route.handler(context);
+  return once(deps.postgres, { credentialId: caller.credentialId, path: request.path, key, body }, route.secretFields, () =>
+    route.handler(context),
+  );
+}
+
+/** Rate limits, then the credential. Open routes and callers without a credential are counted by their address. */
+async function identify(
+  deps: Deps,
+  route: Route,
+  arrival: Arrival,
+  request: express.Request,
+  response: express.Response,
+): Promise<Caller | null> {
+  const addressBucket = `address:${arrival.address}`;
+  const perMinute = deps.config.requestsPerMinute;
+  const countAddress = async (): Promise<void> => {
+    const state = await deps.limiter.take(addressBucket, perMinute);
+    setHeaders(response, rateHeaders(state));
+    checkRate(state, "requests a minute from this address");
+  };
+  if (route.access.open) {
+    await countAddress();
+    await countSignIn(deps, route, arrival);
+    return null;
+  }
+  const spent = deps.limiter.spent(addressBucket);
+  if (spent) checkRate(spent, "failed or anonymous requests a minute from this address");
+  const presented = presentedCredential(request, sessionCookieName(deps.addresses.scheme));
+  if (!presented) {
+    await countAddress();
+    throw unauthenticated();
+  }
+  const limit = route.limit === "store" ? deps.config.callsPerMinute : perMinute;
+  const bucket = `credential:${route.limit === "store" ? "store:" : ""}${digestSecret(presented.text).toString("base64url")}`;
+  const facts = { address: arrival.address, userAgent: request.headers["user-agent"] ?? null, requestId: arrival.requestId };
+  let caller: Caller;
+  try {
+    caller = await resolveCaller(deps, presented, facts);
+    checkKind(route.access, caller);
+  } catch (error) {
+    if (error instanceof Refusal && error.status === 401) await countAddress();
+    throw error;
+  }
+  const state = await deps.limiter.take(bucket, limit);
+  setHeaders(response, rateHeaders(state));
+  checkRate(state, "requests a minute with this credential");
+  return caller;
+}
+
+/** Sign-ins and signups have limits of their own per address (decided §3, §5): each costs a password hash. */
+async function countSignIn(deps: Deps, route: Route, arrival: Arrival): Promise<void> {
+  if (route.limit !== "login" && route.limit !== "signup") return;
+  const limit = route.limit === "login" ? deps.config.loginsPerMinute : deps.config.signupsPerMinute;
+  checkRate(await deps.limiter.take(`${route.limit}:${arrival.address}`, limit), `${route.limit}s a minute from this address`);
+}
+
+/**
+ * An organisation named by the host or the path must be the caller's; any other is 404, existing or not. A credential of a test organisation
+ * also answers to the name of the live one it is paired with: the addresses stay, the data differ.
+ */
+function checkOwnOrg(host: Host, caller: Caller | null, params: Record<string, string | string[]>): void {
+  if (!caller) return;
+  const { org } = caller;
+  const own = new Set([org.id, org.slug, org.live.id, org.live.slug]);
+  if (host.zone === "org" && !own.has(host.slug)) throw notFound(`the organisation ${host.slug}`);
+  for (const name of ["org_id", "org"]) {
+    const value = params[name];
+    if (value !== undefined && !own.has(String(value))) throw notFound(`the organisation ${String(value)}`);
+  }
+}
+
+/** A change made with the session cookie must come from a page of the same host: browsers send cookies unasked, but never a false Origin. */
+function checkOrigin(deps: Deps, request: express.Request): void {
+  if (request.method === "GET" || request.method === "HEAD") return;
+  const expected = `${deps.addresses.scheme}://${request.headers.host}`;
+  if (request.headers.origin !== expected) {
+    throw new Refusal(403, "ORIGIN_MISMATCH", `a change made with the session cookie needs the header Origin: ${expected}`);
+  }
+}
+
+/** X-Service-Client of a change: 1 to 128 bytes (spec 3 §5 B). */
+function clientOf(service: Service, request: express.Request): string | null {
+  const value = request.headers["x-service-client"];
+  const name = Array.isArray(value) ? value.join(",") : (value ?? null);
+  if (!service.clientHeader || request.method === "GET" || request.method === "HEAD") return name;
+  if (name === null || name === "" || Buffer.byteLength(name) > 128) {
+    throw new Refusal(
+      400,
+      "CLIENT_HEADER_REQUIRED",
+      "every change needs the header X-Service-Client: the name of your client, 1 to 128 bytes",
+    );
+  }
+  return name;
+}
+
+async function readInput(service: Service, route: Route, request: express.Request): Promise<Buffer> {
+  const limit = route.bodyLimit ?? service.bodyLimit ?? defaultBodyLimit;
+  if (route.rawBody) {
+    const accepted = route.rawBody.contentTypes;
+    if (!accepted.includes("*/*") && !accepted.includes(mediaType(request))) {
+      throw refuse("UNSUPPORTED_MEDIA_TYPE", `the body must be ${accepted.join(" or ")}: set Content-Type so`);
+    }
+    checkDeclaredLength(request, limit);
+    return noBody;
+  }
+  if (!route.body) {
+    // What is sent although nothing is expected is read away, so that the connection can be used again.
+    if (hasBody(request)) await readBody(request, limit);
+    return noBody;
+  }
+  if (!hasBody(request) && route.bodyOptional) return noBody;
+  const type = mediaType(request);
+  if (type !== "application/json" && !/^application\/[\w.+-]+\+json$/.test(type)) {
+    throw refuse("UNSUPPORTED_MEDIA_TYPE", "the body must be JSON: set Content-Type: application/json");
+  }
+  return readBody(request, limit);
+}
+
+function notFoundOnBadPath(error: z.ZodError): never {
+  throw notFound(`the path's ${error.issues[0]?.path.join(".") ?? "parameter"}`);
+}
+
+/** Validates by a schema; refuses with 422 and a line per field, unknown fields named. */
+function parse(schema: z.ZodType | undefined, value: unknown, onError: (error: z.ZodError) => never = refuseIssues): unknown {
+  if (!schema) return undefined;
+  const result = schema.safeParse(value);
+  return result.success ? result.data : onError(result.error);
+}
+
+function refuseIssues(error: z.ZodError): never {
+  throw invalid(
+    ...error.issues.flatMap((issue) =>
+      issue.code === "unrecognized_keys"
+        ? issue.keys.map((key) => ({ path: [...issue.path, key].join("."), message: "is not a field of this request: remove it" }))
+        : [{ path: issue.path.join("."), message: issue.message }],
+    ),
+  );
+}
+
+function setHeaders(response: ServerResponse, headers: Record<string, string | string[]>): void {
+  for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
+}
+
+async function write(request: IncomingMessage, response: ServerResponse, reply: Reply): Promise<void> {
+  if (response.writableEnded || response.headersSent) return; // the handler streamed its own answer (SSE)
+  response.statusCode = reply.status;
+  if (reply.headers) setHeaders(response, reply.headers);
+  if (reply.stream) {
+    if (request.method === "HEAD") {
+      reply.stream.destroy();
+      response.end();
+    } else await pipeline(reply.stream, response).catch(() => response.destroy());
+    return;
+  }
+  if (reply.body === undefined) {
+    response.end();
+    return;
+  }
+  const text = JSON.stringify(reply.body);
+  if (!response.hasHeader("content-type")) response.setHeader("content-type", "application/json; charset=utf-8");
+  response.setHeader("content-length", Buffer.byteLength(text));
+  response.end(request.method === "HEAD" ? undefined : text);
+}
+
+const unreachable = new Set([
+  "ECONNREFUSED",
+  "ECONNRESET",
+  "ENOTFOUND",
+  "ETIMEDOUT",
+  "EPIPE",
+  "57P01",
+  "57P02",
+  "57P03",
+  "53300",
+  "08006",
+  "08001",
+]);
+
+/** Every error as a refusal: expected ones as they are; text PostgreSQL cannot store as 422; a database that is away as 503; the rest is a 500 with the request id. */
+export function asRefusal(error: unknown): Refusal {
+  if (error instanceof Refusal) return error;
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  if (code === "22021" || code === "22P05")
+    return invalid({ path: "", message: "holds a NUL character or text that is not Unicode: remove it" });
+  const isTimeout =
+    error instanceof Error && /timeout (acquiring|exceeded)|Connection terminated|Unable to acquire a connection/i.test(error.message);
+  if (unreachable.has(code) || isTimeout) {
+    return refuse("UNAVAILABLE", "the database cannot be reached: try again in a moment", {
+      headers: { "retry-after": "1" },
+      cause: error,
+    });
+  }
+  return refuse("INTERNAL", "something went wrong on our side: try again, and give the request id to whoever runs this deployment", {
+    cause: error,
+  });
+}
+
+function refuseWith(
+  deps: Deps,
+  envelope: EnvelopeName,
+  error: unknown,
+  arrival: Arrival,
+  request: IncomingMessage,
+  response: ServerResponse,
+): void {
+  const refusal = asRefusal(error);
+  if (refusal.status >= 500) {
+    deps.log.error(
+      { err: refusal.cause ?? refusal, request_id: arrival.requestId, method: request.method, path: request.url?.split("?", 1)[0] },
+      refusal.options.internal ?? "a request failed",
+    );
+  }
+  if (response.headersSent) {
+    response.destroy();
+    return;
+  }
+  setHeaders(response, refusal.options.headers ?? {});
+  // What is left of a refused body is not worth reading: the connection closes after the answer.
+  if (!request.readableEnded && hasBody(request)) response.setHeader("connection", "close");
+  const text = JSON.stringify(envelopes[envelope](refusal));
+  response.statusCode = refusal.status;
+  response.setHeader("content-type", "application/json; charset=utf-8");
+  response.setHeader("content-length", Buffer.byteLength(text));
+  response.end(request.method === "HEAD" ? undefined : text);
+}
