@@ -1,0 +1,64 @@
+import { argon2, randomBytes, timingSafeEqual } from "node:crypto";
+import { promisify } from "node:util";
+import { refuse } from "../../http/refusal.ts";
+
+/** Argon2id as OWASP's first choice for it: 19 MiB, two passes, one lane; about 30 ms of one core. */
+const cost = { memory: 19_456, passes: 2, parallelism: 1 } as const;
+const tagLength = 32;
+const derive = promisify(argon2);
+
+// Hashes run in the process's one thread pool (four threads by default), which files and DNS use too: two at a time leave it room. Those
+// that would wait longer than a client does are refused at once.
+const atOnce = 2;
+const mayWait = 200;
+let running = 0;
+const waiting: (() => void)[] = [];
+
+async function inTurn<T>(work: () => Promise<T>): Promise<T> {
+  if (running < atOnce) running += 1;
+  else if (waiting.length >= mayWait) {
+    throw refuse("UNAVAILABLE", "too many sign-ins at the same time: try again in a moment", { headers: { "retry-after": "5" } });
+  } else await new Promise<void>((resolve) => waiting.push(resolve)); // whoever ends hands over its place
+  try {
+    return await work();
+  } finally {
+    const next = waiting.shift();
+    if (next) next();
+    else running -= 1;
+  }
+}
+
+function hashWith(password: string, nonce: Buffer, parameters: { memory: number; passes: number; parallelism: number }): Promise<Buffer> {
+  // NFKC: the same password typed on two keyboards can come in different code points (NIST SP 800-63B §3.1.1.2).
+  return inTurn(() => derive("argon2id", { message: password.normalize("NFKC"), nonce, tagLength, ...parameters }));
+}
+
+/** Hashes a password for storage, in the PHC string format. Off the event loop. */
+export async function hashPassword(password: string): Promise<string> {
+  const nonce = randomBytes(16);
+  const tag = await hashWith(password, nonce, cost);
+  const text = (bytes: Buffer): string => bytes.toString("base64").replace(/=+$/, "");
+  return `$argon2id$v=19$m=${cost.memory},t=${cost.passes},p=${cost.parallelism}$${text(nonce)}$${text(tag)}`;
+}
+
+const phc = /^\$argon2id\$v=19\$m=(\d+),t=(\d+),p=(\d+)\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$/;
+
+/**
+ * Whether a password is the one that was hashed. Without a hash (an email without an account) the same work is done and the answer is
+ * false, so that time does not tell which emails have accounts.
+ */
+export async function verifyPassword(password: string, stored: string | null): Promise<boolean> {
+  const [, memory, passes, parallelism, nonce, tag] = phc.exec(stored ?? "") ?? [];
+  if (nonce === undefined || tag === undefined) {
+    if (stored !== null) throw new Error("a stored password hash has an unknown form");
+    await hashWith(password, Buffer.alloc(16), cost);
+    return false;
+  }
+  const found = await hashWith(password, Buffer.from(nonce, "base64"), {
+    memory: Number(memory),
+    passes: Number(passes),
+    parallelism: Number(parallelism),
+  });
+  const expected = Buffer.from(tag, "base64");
+  return expected.length === found.length && timingSafeEqual(expected, found);
+}
