@@ -1,0 +1,130 @@
+import { newId } from "#platform/ids.ts";
+import type { Db } from "#platform/postgres.ts";
+import type { Actor } from "../../http/caller.ts";
+import { messageOf, whatToDo } from "./what-to-do.ts";
+
+/** How a run ended (decided §7.3). */
+export const outcomes = [
+  "ok",
+  "error",
+  "timeout",
+  "cpu-exceeded",
+  "memory-exceeded",
+  "response-too-large",
+  "client-gone",
+  "refused",
+  "missed",
+  "crashed",
+] as const;
+export type Outcome = (typeof outcomes)[number];
+
+export type TriggerKind = "request" | "schedule" | "inbox";
+/** `succeeded` exactly when the outcome is `ok`, `failed` with every other outcome. */
+export type RunStatus = "queued" | "running" | "succeeded" | "failed";
+
+/** A run as PostgreSQL keeps it. */
+export interface RunRow {
+  id: string;
+  kap_id: string;
+  org_id: string;
+  version_id: string | null;
+  trigger_id: string | null;
+  trigger_kind: TriggerKind;
+  status: RunStatus;
+  outcome: Outcome | null;
+  detail: string | null;
+  message: string | null;
+  attempts: number;
+  due_at: Date | null;
+  started_at: Date;
+  finished_at: Date | null;
+  duration_ms: number | null;
+  cpu_ms: number | null;
+  http_status: number | null;
+  request_id: string | null;
+  caller: string | null;
+  method: string | null;
+  target: string | null;
+  runtime_id: string | null;
+  phases: Record<string, number> | null;
+  acknowledged_by: Actor | null;
+  acknowledged_at: Date | null;
+}
+
+/** How often a failed mail run is tried in all: once, and twice again (decided §7.4). */
+export const mailAttempts = 3;
+
+/** Reads whatever text says how a run ended; what is none of the known words is an error of the program. */
+export function outcomeOf(text: string): Outcome {
+  return outcomes.find((outcome) => outcome === text) ?? "error";
+}
+
+/** A run to be written: queued, or ended at once where nothing is to be carried out (`missed`, `refused`). */
+export interface NewRun {
+  id?: string;
+  kap_id: string;
+  org_id: string;
+  version_id: string | null;
+  trigger_id: string;
+  trigger_kind: TriggerKind;
+  due_at?: Date | null;
+  request_id?: string | null;
+  ended?: { outcome: Outcome; detail: string; message: string };
+}
+
+/**
+ * Writes runs in the caller's transaction and answers the ids of those it wrote, in order. A due time that has a run already gets no second one
+ * (unique (trigger_id, due_at)).
+ */
+export async function createRuns(db: Db, runs: readonly NewRun[]): Promise<string[]> {
+  if (runs.length === 0) return [];
+  const records = runs.map(({ ended, ...run }) => ({
+    ...run,
+    id: run.id ?? newId(),
+    status: ended ? "failed" : "queued",
+    outcome: ended?.outcome ?? null,
+    detail: ended?.detail ?? null,
+    message: ended?.message ?? null,
+  }));
+  const { rows } = await db.raw<{ rows: { id: string }[] }>(
+    `insert into runs (id, kap_id, org_id, version_id, trigger_id, trigger_kind, due_at, request_id, status, outcome, detail, message, finished_at, duration_ms)
+     select id, kap_id, org_id, version_id, trigger_id, trigger_kind, due_at, request_id, status, outcome, detail, message,
+            case when status = 'failed' then now() end, case when status = 'failed' then 0 end
+     from jsonb_to_recordset(?::jsonb) as x(id uuid, kap_id uuid, org_id uuid, version_id uuid, trigger_id uuid, trigger_kind text, due_at timestamptz,
+                                            request_id text, status text, outcome text, detail text, message text)
+     on conflict (trigger_id, due_at) where due_at is not null do nothing
+     returning id`,
+    [JSON.stringify(records)],
+  );
+  return rows.map((row) => row.id);
+}
+
+/** The run as the contract shows it (decided §7.3), with what is further known of its call. */
+export function presentRun(run: RunRow): Record<string, unknown> {
+  return {
+    id: run.id,
+    kap_id: run.kap_id,
+    version_id: run.version_id,
+    trigger_id: run.trigger_id,
+    trigger_kind: run.trigger_kind,
+    status: run.status,
+    outcome: run.outcome,
+    what_to_do: whatToDo(run),
+    detail: run.detail,
+    message: run.message ?? messageOf(run),
+    attempts: run.attempts,
+    due_at: run.due_at,
+    started_at: run.started_at,
+    finished_at: run.finished_at,
+    duration_ms: run.duration_ms,
+    cpu_ms: run.cpu_ms,
+    http_status: run.http_status,
+    request_id: run.request_id,
+    caller: run.caller,
+    method: run.method,
+    target: run.target,
+    phases: run.phases,
+    acknowledged_by: run.acknowledged_by,
+    acknowledged_at: run.acknowledged_at,
+  };
+}

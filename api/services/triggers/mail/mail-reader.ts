@@ -1,0 +1,99 @@
+import { Worker } from "node:worker_threads";
+import type { MailAnswer, MailQuestion } from "./mail-worker.ts";
+import type { MailFacts, ReadMail } from "./read-mail.ts";
+
+/** The mail could not be read. `again` tells whether another try may go better: the thread was ended, perhaps for another mail's sake. */
+export class UnreadableMail extends Error {
+  override name = "UnreadableMail";
+  readonly again: boolean;
+  constructor(message: string, again: boolean) {
+    super(message);
+    this.again = again;
+  }
+}
+
+/** Reads mails in a thread of its own, capped in memory and killed when one takes too long: other people's mails never run on the API's thread. */
+export interface MailReader {
+  read(bytes: Uint8Array<ArrayBuffer>, facts: MailFacts): Promise<ReadMail>;
+  close(): Promise<void>;
+}
+
+/** A mail has at most 30 MiB; its texts are kept twice while it is read. */
+const heapMb = 384;
+const deadlineMs = 30_000;
+/** Mails at the same time in the thread: they wait for the DNS most of their time. */
+const atOnce = 8;
+
+interface Reading {
+  question: MailQuestion;
+  resolve(mail: ReadMail): void;
+  reject(error: Error): void;
+  timer?: NodeJS.Timeout;
+}
+
+/** Opens a reader; its thread starts with the first mail and is replaced when it has ended. */
+export function openMailReader(): MailReader {
+  let worker: Worker | null = null;
+  let lastId = 0;
+  const waiting: Reading[] = [];
+  const running = new Map<number, Reading>();
+
+  const start = (): Worker => {
+    const started = new Worker(new URL("./mail-worker.ts", import.meta.url), {
+      resourceLimits: { maxOldGenerationSizeMb: heapMb },
+      execArgv: [],
+    });
+    started.on("message", (answer: MailAnswer) => {
+      const reading = running.get(answer.id);
+      if (!reading) return;
+      clearTimeout(reading.timer);
+      running.delete(answer.id);
+      if (answer.ok) reading.resolve(answer.mail);
+      else reading.reject(new UnreadableMail(`the mail cannot be parsed: ${answer.message}`, false));
+      next();
+    });
+    started.on("error", (error: unknown) => end(started, `the mail needed more than it may: ${error instanceof Error ? error.message : String(error)}`));
+    started.on("exit", () => end(started, "the thread that read the mail ended"));
+    started.unref();
+    return started;
+  };
+
+  /** Ends a thread with everything in it; what waits goes on in a new one. */
+  const end = (ended: Worker, reason: string): void => {
+    if (worker !== ended) return;
+    worker = null;
+    void ended.terminate();
+    for (const reading of running.values()) {
+      clearTimeout(reading.timer);
+      reading.reject(new UnreadableMail(reason, true));
+    }
+    running.clear();
+    next();
+  };
+
+  const next = (): void => {
+    while (running.size < atOnce) {
+      const reading = waiting.shift();
+      if (!reading) return;
+      worker ??= start();
+      const current = worker;
+      running.set(reading.question.id, reading);
+      reading.timer = setTimeout(() => end(current, `a mail was not read within ${deadlineMs / 1_000} s`), deadlineMs);
+      current.postMessage(reading.question, [reading.question.bytes.buffer]);
+    }
+  };
+
+  return {
+    read(bytes, facts) {
+      return new Promise((resolve, reject) => {
+        waiting.push({ question: { id: ++lastId, bytes, facts }, resolve, reject });
+        next();
+      });
+    },
+    async close() {
+      const current = worker;
+      if (current) end(current, "the reader was closed");
+      await current?.terminate();
+    },
+  };
+}

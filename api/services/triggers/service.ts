@@ -1,0 +1,33 @@
+import type { JobHandlers } from "#platform/jobs.ts";
+import type { Deps } from "../../deps.ts";
+import type { Service } from "../../http/route.ts";
+import { mailRunJob, scheduledRunJob } from "../runs/finish.ts";
+import { holdSlotFor } from "./carry-out.ts";
+import { fireDue, fireJob } from "./fire.ts";
+import { carryOutMail } from "./mail/mail-run.ts";
+import { routes } from "./routes.ts";
+import { carryOutSchedule } from "./scheduled-run.ts";
+
+/** Durable jobs: the runs of schedules and mails. */
+function jobs(deps: Deps): JobHandlers {
+  return {
+    [scheduledRunJob]: (payload) => holdSlotFor(deps, carryOutSchedule(deps, (payload as { run_id: string }).run_id)),
+    [mailRunJob]: (payload) => {
+      const { run_id, attempt } = payload as { run_id: string; attempt: number };
+      return holdSlotFor(deps, carryOutMail(deps, run_id, attempt));
+    },
+    async [fireJob]() {
+      await fireDue(deps);
+    },
+  };
+}
+
+/** Triggers: what makes a kap run when nobody calls it. */
+export const triggersService: Service = {
+  name: "triggers",
+  envelope: "kaps",
+  clientHeader: true,
+  bodyLimit: 2 * 1024 * 1024,
+  routes,
+  jobs,
+};
