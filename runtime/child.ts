@@ -1,0 +1,68 @@
+import { writeFileSync } from "node:fs";
+import { accept, createDataListener } from "./isolate/data-listener.ts";
+import { Engine } from "./isolate/engine.ts";
+import { inheritedFd, SupervisorLink } from "./isolate/link.ts";
+import { Sandbox } from "./isolate/sandbox.ts";
+import { BoardWriter } from "./seam/flight-board.ts";
+import { frameKind } from "./seam/frames.ts";
+import type { LoadHead } from "./seam/records.ts";
+
+/**
+ * The child of a runtime: one isolate, the data listener, and no credential. Everything it knows came over the socket pair; everything it wants
+ * goes back there. It never exits by itself: a process that ends while an isolate runs may hang, so it is always killed.
+ */
+interface Boot {
+  memory_mb: number;
+}
+
+let engine: Engine | undefined;
+
+// Under memory pressure the kernel should take this process, not the supervisor that brings its successor.
+try {
+  writeFileSync("/proc/self/oom_score_adj", "900");
+} catch {
+  // Not on Linux, or not permitted: the supervisor's own watch remains.
+}
+
+const link = new SupervisorLink(
+  (kind, a, b, text, bytes) => {
+    if (kind === frameKind.boot) boot(JSON.parse(text) as Boot, bytes.toString("utf8"));
+    else if (kind === frameKind.ping) link.send(frameKind.pong, a);
+    else if (!engine) return;
+    else if (kind === frameKind.settle) engine.answered(a, b === 1, text, bytes);
+    else if (kind === frameKind.load) engine.load(JSON.parse(text) as LoadHead, bytes.toString("utf8"));
+    else if (kind === frameKind.unavailable) engine.revisionUnavailable(a, text);
+    else if (kind === frameKind.drain) drain(engine);
+    else if (kind === frameKind.accept) accept(server(engine), () => link.send(frameKind.accepting));
+  },
+  (slot) => engine?.releaseSlot(slot),
+);
+
+function boot(options: Boot, kit: string): void {
+  const sandbox = new Sandbox(kit, options.memory_mb, () => process.kill(process.pid, "SIGKILL"));
+  engine = new Engine(sandbox, link, new BoardWriter(inheritedFd.board));
+  link.send(frameKind.ready);
+}
+
+let listener: ReturnType<typeof createDataListener> | undefined;
+
+function server(running: Engine): ReturnType<typeof createDataListener> {
+  listener ??= createDataListener(running);
+  const made = listener;
+  running.onLost = () => {
+    made.close();
+    made.closeIdleConnections();
+  };
+  return made;
+}
+
+function drain(running: Engine): void {
+  listener?.close();
+  listener?.closeIdleConnections();
+  const finish = (): void => {
+    link.flush();
+    link.send(frameKind.drained);
+  };
+  if (running.runs.size === 0) finish();
+  else running.onIdle = finish;
+}

@@ -1,0 +1,94 @@
+import { afterAll, expect, test } from "vitest";
+import { defaultLimits, TestRuntime, until } from "./fixture/test-runtime.ts";
+
+const limits = { ...defaultLimits, request_cpu_ms: 500, request_wall_ms: 3_000 };
+const runtime = await TestRuntime.start();
+afterAll(() => runtime.close());
+
+await runtime.claim(
+  `
+  const hostile = {
+    loop: () => { for (;;); },
+    microtasks: async () => { for (;;) await null; },
+    regexp: () => /^(a+)+$/.test("a".repeat(60) + "b"),
+    json: () => JSON.parse("[" + "1,".repeat(9_000_000) + "1]").length && JSON.parse("[" + "[],".repeat(5_000_000) + "1]").length,
+    bigint: () => { let x = 3n ** 100000n; for (;;) x = x * x; },
+    arrays: () => { const kept = []; for (;;) kept.push(new Array(100000).fill(1.5)); },
+    strings: () => { let kept = []; for (let i = 0; ; i++) kept.push(("x" + i).repeat(10000) + i); },
+    typed: () => { const kept = []; for (;;) kept.push(new Uint8Array(8_000_000).fill(1)); },
+    map: () => { const kept = new Map(); for (let i = 0; ; i++) kept.set(i, { i }); },
+    recursion: () => { const f = () => f() + 1; return f(); },
+    rejection: () => { Promise.reject(new Error("nobody waits for me")); return new Promise((done) => setTimeout(done, 200)); },
+    never: () => new Promise(() => {}),
+    interval: async () => { for (let i = 0; i < 200000; i++) setInterval(() => {}, 1); return new Promise(() => {}); },
+  };
+  exports.default = {
+    async fetch(request) {
+      const name = new URL(request.url).pathname.slice(1);
+      if (name === "ok") return new Response("ok");
+      if (name === "slow") { await new Promise((done) => setTimeout(done, 1200)); return new Response("slow"); }
+      return new Response(String(await hostile[name]()));
+    },
+  };
+`,
+  { limits },
+);
+
+/** What a caller and the api learn of a hostile call: by answer, or by a broken connection and the report. */
+async function outcomeOf(path: string, runId = crypto.randomUUID()): Promise<{ status: number | null; outcome: string; ms: number }> {
+  const started = performance.now();
+  const status = await runtime.call(path, { headers: { "x-kapstone-run": runId } }).then(
+    (reply) => reply.status,
+    () => null,
+  );
+  const ms = performance.now() - started;
+  return { status, outcome: (await runtime.ended(runId)).outcome, ms };
+}
+
+async function servesAgain(): Promise<void> {
+  await until(() => runtime.call("/ok").then((reply) => reply.text === "ok").catch(() => false), "the kap to serve again");
+}
+
+test.each([
+  ["loop", "cpu-exceeded", 503],
+  ["microtasks", "cpu-exceeded", 503],
+  ["regexp", "cpu-exceeded", 503],
+  ["recursion", "error", 500],
+  ["rejection", "error", 500],
+  ["never", "timeout", 504],
+])("%s ends as %s while its neighbour in flight is answered", async (name, outcome, status) => {
+  const neighbour = runtime.call("/slow");
+  await until(async () => (await runtime.state()).in_flight > 0, "the neighbour in flight");
+  expect(await outcomeOf(`/${name}`)).toMatchObject({ status, outcome });
+  expect((await neighbour).text).toBe("slow");
+  expect((await runtime.call("/ok")).text).toBe("ok");
+});
+
+test.each(["arrays", "strings", "typed", "map"])("%s ends as memory-exceeded, and so do the runs in flight; the next one works", async (name) => {
+  const neighbourId = crypto.randomUUID();
+  const neighbour = outcomeOf("/slow", neighbourId);
+  await until(async () => (await runtime.state()).in_flight > 0, "the neighbour in flight");
+  const { outcome, status } = await outcomeOf(`/${name}`);
+  expect(["memory-exceeded", "cpu-exceeded", "error"]).toContain(outcome);
+  if (outcome === "memory-exceeded") {
+    expect([503, null]).toContain(status);
+    expect((await neighbour).outcome).toBe("memory-exceeded");
+  } else expect((await neighbour).outcome).toBe("ok");
+  await servesAgain();
+});
+
+test.each(["json", "bigint"])("%s wedges the isolate: the process is killed, the outcome is typed, the spare serves", async (name) => {
+  const neighbourId = crypto.randomUUID();
+  const neighbour = outcomeOf("/slow", neighbourId);
+  await until(async () => (await runtime.state()).in_flight > 0, "the neighbour in flight");
+  const { outcome, ms } = await outcomeOf(`/${name}`);
+  expect(["cpu-exceeded", "memory-exceeded"]).toContain(outcome);
+  expect(ms).toBeLessThan(15_000);
+  expect(["crashed", "memory-exceeded", "ok"]).toContain((await neighbour).outcome);
+  await servesAgain();
+});
+
+test("a flood of timers ends its run", async () => {
+  expect((await outcomeOf("/interval")).outcome).toMatch(/error|cpu-exceeded/);
+  await servesAgain();
+});

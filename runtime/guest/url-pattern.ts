@@ -1,0 +1,2 @@
+/** URLPattern (urlpattern-polyfill, the reference implementation). */
+export { URLPattern } from "urlpattern-polyfill/urlpattern";

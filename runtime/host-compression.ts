@@ -1,0 +1,138 @@
+/** gzip, deflate and deflate-raw for the guest's CompressionStream and DecompressionStream: one zlib stream per guest stream, on the thread pool. */
+import { createDeflate, createDeflateRaw, createGunzip, createGzip, createInflate, createInflateRaw } from "node:zlib";
+import type { OpAnswer } from "./host-ops.ts";
+
+/** Streams one run may hold; each costs up to 300 KiB outside the isolate. */
+const maxStreams = 32;
+/**
+ * Most input bytes of one write. Deflate expands at most 1,032 times, so an unpacked part of 16 KiB stays under 17 MiB whatever it was made to be.
+ */
+const maxPart = { compress: 1_048_576, decompress: 16_384 } as const;
+
+const makers = {
+  compress: { gzip: createGzip, deflate: createDeflate, "deflate-raw": createDeflateRaw },
+  decompress: { gzip: createGunzip, deflate: createInflate, "deflate-raw": createInflateRaw },
+} as const;
+
+interface Session {
+  zlib: ReturnType<typeof createGzip>;
+  direction: "compress" | "decompress";
+  output: Buffer[];
+  hasEnded: boolean;
+  received: number;
+  error: Error | null;
+  /** Rejects the step that is waited for. */
+  fail: (error: Error) => void;
+}
+
+export interface HostCompression {
+  call(runKey: number, method: string, input: unknown, data: Uint8Array<ArrayBuffer>): Promise<OpAnswer>;
+  forget(runKey: number): void;
+}
+
+export function createHostCompression(): HostCompression {
+  const runs = new Map<number, Map<number, Session>>();
+
+  function open(runKey: number, id: number, format: string, direction: string): void {
+    const sessions = runs.get(runKey) ?? new Map<number, Session>();
+    if (sessions.size >= maxStreams) throw new RangeError(`A run may hold ${maxStreams} compression streams: finish some first.`);
+    if (direction !== "compress" && direction !== "decompress") throw new TypeError("Unknown direction.");
+    if (!Object.hasOwn(makers[direction], format)) throw new TypeError(`Unsupported compression format: ${format.slice(0, 40)}`);
+    const session: Session = {
+      zlib: makers[direction][format as "gzip"](),
+      direction,
+      output: [],
+      hasEnded: false,
+      received: 0,
+      error: null,
+      fail: () => {},
+    };
+    session.zlib.on("data", (part: Buffer) => session.output.push(part));
+    session.zlib.on("end", () => {
+      session.hasEnded = true;
+    });
+    session.zlib.on("error", (error: Error) => {
+      session.error = error;
+      session.fail(error);
+    });
+    sessions.set(id, session);
+    runs.set(runKey, sessions);
+  }
+
+  function close(runKey: number, id: number): void {
+    const sessions = runs.get(runKey);
+    sessions?.get(id)?.zlib.destroy();
+    sessions?.delete(id);
+    if (sessions?.size === 0) runs.delete(runKey);
+  }
+
+  return {
+    async call(runKey, method, input, data) {
+      const { id, format, direction } = input as { id: number; format: string; direction: string };
+      if (method === "new") {
+        open(runKey, id, format, direction);
+        return {};
+      }
+      if (method === "cancel") {
+        close(runKey, id);
+        return {};
+      }
+      const session = runs.get(runKey)?.get(id);
+      if (session === undefined) throw new TypeError("The compression stream is closed.");
+      try {
+        if (method === "write") await write(session, data);
+        else if (method === "finish") await finish(session);
+        else throw new TypeError(`There is no compression operation ${method}.`);
+      } catch (error) {
+        close(runKey, id);
+        throw error instanceof TypeError ? error : new TypeError("The compressed data are not valid.");
+      }
+      const bytes = taken(session);
+      if (method === "finish") close(runKey, id);
+      return { bytes };
+    },
+    forget(runKey) {
+      for (const id of [...(runs.get(runKey)?.keys() ?? [])]) close(runKey, id);
+    },
+  };
+}
+
+async function write(session: Session, data: Uint8Array): Promise<void> {
+  if (data.length > maxPart[session.direction]) throw new TypeError("The part is too large.");
+  if (session.hasEnded) throw afterEnd();
+  session.received += data.length;
+  await settled(session, (resolve) => session.zlib.write(data, () => resolve()));
+  if (session.direction === "decompress" && session.zlib.bytesWritten < session.received) throw afterEnd();
+}
+
+async function finish(session: Session): Promise<void> {
+  if (session.hasEnded) return;
+  await settled(session, (resolve) => {
+    session.zlib.once("end", resolve);
+    session.zlib.end();
+  });
+}
+
+const afterEnd = () => new TypeError("There are bytes after the end of the compressed data.");
+
+/** Waits for one step of the stream, or for its failure or its end by another hand. */
+async function settled(session: Session, step: (resolve: () => void) => void): Promise<void> {
+  if (session.error !== null) throw session.error;
+  const closed = () => session.fail(session.error ?? new TypeError("The compression stream is closed."));
+  try {
+    await new Promise<void>((resolve, reject) => {
+      session.fail = reject;
+      session.zlib.once("close", closed);
+      step(resolve);
+    });
+  } finally {
+    session.zlib.off("close", closed);
+  }
+}
+
+/** What has come out since the last call, in an ArrayBuffer of its own. */
+function taken(session: Session): ArrayBuffer {
+  const output = new Uint8Array(Buffer.concat(session.output)).buffer;
+  session.output = [];
+  return output;
+}

@@ -1,0 +1,70 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { newId } from "#platform/ids.ts";
+import { refuse } from "./answer.ts";
+import type { Engine } from "./engine.ts";
+import { inheritedFd } from "./link.ts";
+import type { Arrival } from "./run.ts";
+
+const ownPrefix = "x-kapstone-";
+const runIdForm = /^[0-9a-f-]{36}$/;
+const maxHeaderBytes = 64 * 1024;
+
+/** Reads what the gateway says about a request and leaves what the program may see. */
+export function readArrival(request: IncomingMessage): Arrival {
+  const raw = request.rawHeaders;
+  const arrival: Arrival = { runId: "", revision: 0, triggerId: null, user: null, scheme: "http", host: "localhost", headers: [], request };
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const name = raw[at] as string;
+    const value = raw[at + 1] as string;
+    const first = name.charCodeAt(0) | 0x20;
+    if (first === 0x78 && name.length > ownPrefix.length && name.slice(0, ownPrefix.length).toLowerCase() === ownPrefix) {
+      readOwn(arrival, name.slice(ownPrefix.length).toLowerCase(), value);
+      continue;
+    }
+    if ((first === 0x63 || first === 0x74 || first === 0x6b) && /^(?:connection|transfer-encoding|keep-alive)$/i.test(name)) continue;
+    if (first === 0x68 && name.length === 4 && name.toLowerCase() === "host") arrival.host = value;
+    arrival.headers.push(name, value);
+  }
+  if (!runIdForm.test(arrival.runId)) arrival.runId = newId();
+  return arrival;
+}
+
+function readOwn(arrival: Arrival, name: string, value: string): void {
+  if (name === "run") arrival.runId = value;
+  else if (name === "revision") arrival.revision = Number(value) || 0;
+  else if (name === "trigger") arrival.triggerId = value;
+  else if (name === "scheme") arrival.scheme = value === "https" ? "https" : "http";
+  else if (name === "user") {
+    try {
+      arrival.user = JSON.stringify(JSON.parse(Buffer.from(value, "base64url").toString("utf8")));
+    } catch {
+      arrival.user = null;
+    }
+  }
+}
+
+/** The HTTP server of the data address. It accepts on the socket the supervisor holds, so a successor goes on with the same backlog. */
+export function createDataListener(engine: Engine): Server {
+  const server = createServer(
+    { keepAlive: true, maxHeaderSize: maxHeaderBytes, requireHostHeader: false },
+    (request: IncomingMessage, response: ServerResponse) => {
+      if (engine.isLost) {
+        response.shouldKeepAlive = false;
+        return refuse(response, 503, "crashed", "The isolate was lost a moment ago; call again.");
+      }
+      if (!engine.program) return refuse(response, 421, "unassigned", "This runtime serves no kap.");
+      if (!server.listening) response.shouldKeepAlive = false;
+      engine.arrive(readArrival(request), response);
+    },
+  );
+  // Only the gateway calls; a run's own wall clock ends what is slow.
+  server.keepAliveTimeout = 0;
+  server.headersTimeout = 0;
+  server.requestTimeout = 0;
+  return server;
+}
+
+/** Starts accepting. Calls back when the kernel hands connections to this process. */
+export function accept(server: Server, accepting: () => void): void {
+  server.listen({ fd: inheritedFd.listen }, accepting);
+}

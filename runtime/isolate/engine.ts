@@ -1,0 +1,401 @@
+import type { ServerResponse } from "node:http";
+import ivm from "isolated-vm";
+import { type BoardWriter, boardSlots } from "../seam/flight-board.ts";
+import { frameKind } from "../seam/frames.ts";
+import type { LoadHead, Outcome } from "../seam/records.ts";
+import { AnswerTooLarge } from "./answer.ts";
+import { GuestBridge } from "./guest-bridge.ts";
+import type { SupervisorLink } from "./link.ts";
+import { Program } from "./program.ts";
+import { type Arrival, openRun, type Run, runEnd } from "./run.ts";
+import type { Entry, EntryArgument, GuestContext, Sandbox } from "./sandbox.ts";
+import { runHead, scheduledAnswer } from "./trigger-heads.ts";
+
+const sweepMs = 50;
+/** What the kit may take to drop a run's state; it runs nothing of the program then. */
+const forgetTimeoutMs = 200;
+
+/**
+ * Runs programs: admits arrivals (so many at once, then a queue), enters the isolate on their behalf with what is left of their CPU time,
+ * ends them by answer, failure or limit, and hands their records over.
+ */
+export class Engine {
+  readonly runs = new Map<number, Run>();
+  program: Program | null = null;
+  isLost = false;
+  onIdle: (() => void) | null = null;
+  onLost: (() => void) | null = null;
+
+  readonly #sandbox: Sandbox;
+  readonly #link: SupervisorLink;
+  readonly #board: BoardWriter;
+  readonly #bridge: GuestBridge;
+  readonly #freeSlots: number[] = Array.from({ length: boardSlots }, (_, slot) => boardSlots - 1 - slot);
+  readonly #queue: Run[] = [];
+  readonly #awaitingRevision: { run: Run; revision: number; since: number }[] = [];
+  readonly #deferred: (() => void)[] = [];
+  #spareContext: GuestContext | null;
+  #activeRuns = 0;
+  #nextKey = 0;
+  #depth = 0;
+  #sweeper: NodeJS.Timeout | undefined;
+  #askedRevision = 0;
+
+  constructor(sandbox: Sandbox, link: SupervisorLink, board: BoardWriter) {
+    this.#sandbox = sandbox;
+    this.#link = link;
+    this.#board = board;
+    this.#bridge = new GuestBridge(this, link);
+    this.#spareContext = this.#createContext();
+  }
+
+  #createContext(): GuestContext {
+    return this.#sandbox.createContext((contextId) => this.#bridge.callbacks(contextId));
+  }
+
+  /** An answer of the supervisor to a host call. */
+  answered(number: number, ok: boolean, text: string, bytes: Buffer): void {
+    this.#bridge.answered(number, ok, text, bytes);
+  }
+
+  releaseSlot(slot: number): void {
+    if (slot < 0) return;
+    this.#board.release(slot);
+    this.#freeSlots.push(slot);
+  }
+
+  /** Takes a revision: a new context when program or secrets changed, else only the new triggers and limits. The old program ends with its runs. */
+  load(head: LoadHead, bundle: string): void {
+    if (!head.fresh && this.program) this.program.adopt(head);
+    else {
+      const context = this.#spareContext ?? this.#createContext();
+      this.#spareContext = null;
+      this.#replaceProgram(new Program(context, head, bundle));
+    }
+    this.#askedRevision = Math.max(this.#askedRevision, head.revision);
+    this.#link.send(frameKind.loaded, head.revision);
+    for (const waiting of this.#awaitingRevision.splice(0)) {
+      if (waiting.revision > head.revision) this.#awaitRevision(waiting.run, waiting.revision, waiting.since);
+      else {
+        waiting.run.loadMs = performance.now() - waiting.since;
+        this.#admit(waiting.run);
+      }
+    }
+  }
+
+  #replaceProgram(program: Program): void {
+    const old = this.program;
+    this.program = program;
+    if (!old) return;
+    old.isCurrent = false;
+    old.releaseWhenIdle();
+  }
+
+  /** The revision some requests wait for could not be had: they are answered instead of run. */
+  revisionUnavailable(revision: number, why: string): void {
+    if (this.#askedRevision <= revision) this.#askedRevision = this.program?.head.revision ?? 0;
+    for (const waiting of this.#awaitingRevision.splice(0)) {
+      if (waiting.revision > revision) this.#awaitingRevision.push(waiting);
+      else this.end(waiting.run, "refused", 503, `The runtime could not load revision ${waiting.revision} of this kap: ${why}`);
+    }
+  }
+
+  /** A data request has arrived for the assigned kap. */
+  arrive(arrival: Arrival, response: ServerResponse): void {
+    const program = this.program as Program;
+    const { limits } = program.head;
+    const trigger = program.triggerOf(arrival.triggerId);
+    const slot = this.#freeSlots.pop() ?? -1;
+    this.#nextKey = (this.#nextKey % 0xfffffff0) + 1;
+    const key = this.#nextKey;
+    const run = openRun(key, slot, arrival, response, trigger, limits, (line) => this.#link.addLine(line));
+    this.runs.set(key, run);
+    this.#sweeper ??= setTimeout(this.#sweep, sweepMs);
+    response.on("close", () => this.#callerGone(run));
+    if (slot < 0 || this.runs.size > limits.concurrency + limits.queue) {
+      this.end(
+        run,
+        "refused",
+        503,
+        `This kap already serves ${limits.concurrency} runs and ${limits.queue} more wait. Call again in a second.`,
+      );
+      return;
+    }
+    if (!trigger) {
+      this.end(run, "error", 501, "No trigger of this kap answers requests: give its main file a request trigger.");
+      return;
+    }
+    if (run.body.isTooLarge) {
+      this.end(run, "refused", 413, `The request body is larger than the ${limits.request_body_bytes} bytes a kap may receive.`);
+      return;
+    }
+    if (arrival.revision > program.head.revision) {
+      this.#board.queue(slot, run.id, run.arrivedAt);
+      this.#awaitRevision(run, arrival.revision, run.arrivedClock);
+      return;
+    }
+    this.#admit(run);
+  }
+
+  #awaitRevision(run: Run, revision: number, since: number): void {
+    this.#awaitingRevision.push({ run, revision, since });
+    if (revision <= this.#askedRevision && this.#askedRevision > (this.program?.head.revision ?? 0)) return;
+    this.#askedRevision = revision;
+    this.#link.send(frameKind.refresh, revision);
+  }
+
+  /** The run may start as soon as its small body is here and there is room. */
+  #admit(run: Run): void {
+    if (run.isEnded) return;
+    if (run.body.kind !== "full") {
+      this.#enqueue(run, undefined);
+      return;
+    }
+    this.#board.queue(run.slot, run.id, run.arrivedAt);
+    run.body.gather((error, bytes) => {
+      if (run.isEnded) return;
+      if (!error) return this.#enqueue(run, bytes);
+      if (run.isCallerGone) return this.end(run, "client-gone", 499, error.message);
+      this.end(run, "refused", 413, error.message);
+    });
+  }
+
+  readonly #bodies = new Map<number, ArrayBuffer>();
+
+  #enqueue(run: Run, bytes: ArrayBuffer | undefined): void {
+    if (this.#activeRuns < (this.program as Program).head.limits.concurrency) {
+      this.#start(run, bytes);
+      return;
+    }
+    this.#board.queue(run.slot, run.id, run.arrivedAt);
+    if (bytes) this.#bodies.set(run.key, bytes);
+    this.#queue.push(run);
+  }
+
+  #start(run: Run, bytes: ArrayBuffer | undefined): void {
+    const program = this.program as Program;
+    // A newer revision may have moved the trigger to another file while the run waited.
+    const trigger = program.triggerOf(run.arrival.triggerId) ?? run.trigger;
+    run.startedClock = performance.now();
+    if (!trigger) {
+      this.end(run, "error", 501, "The trigger of this run is gone.");
+      return;
+    }
+    run.program = program;
+    run.trigger = trigger;
+    program.activeRuns++;
+    this.#activeRuns++;
+    if (program.broken !== null) {
+      this.end(run, "error", 500, program.describe(program.broken));
+      return;
+    }
+    const head = runHead(run, program, trigger, bytes);
+    if (head === null) {
+      this.end(run, "error", 400, "The payload of this trigger run cannot be read.");
+      return;
+    }
+    this.enter(run, program.context.entries.run, [run.key, head.kind, head.text, head.body && transferred(head.body)]);
+  }
+
+  /**
+   * Enters the isolate for a run: what happens until the isolate is quiet again is on that run's account.
+   * Every way the entry can fail becomes the run's outcome; this never throws.
+   */
+  enter(run: Run, entry: Entry, args: EntryArgument[]): void {
+    if (this.isLost || run.isEnded) return;
+    const left = run.cpuBudgetMs - run.cpuMs;
+    if (left < 1) {
+      this.#exceeded(run);
+      return;
+    }
+    const timeout = Math.ceil(left);
+    const before = performance.now();
+    this.#board.enter(run.slot, run.id, run.arrivedAt, Date.now(), timeout, run.wallDeadline);
+    this.#depth++;
+    let failure: unknown;
+    let failed = false;
+    try {
+      entry.applySync(undefined, args, { timeout });
+    } catch (error) {
+      failure = error;
+      failed = true;
+    }
+    this.#depth--;
+    const spent = performance.now() - before;
+    run.cpuMs += spent;
+    if (failed) this.#entryFailed(run, failure, spent >= timeout - 1);
+    if (this.#depth === 0 && this.#deferred.length > 0) this.#runDeferred();
+  }
+
+  /** Does something that may enter the isolate: now when nobody is inside, else right after. */
+  defer(action: () => void): void {
+    if (this.#depth === 0) action();
+    else this.#deferred.push(action);
+  }
+
+  #runDeferred(): void {
+    for (let turns = 0; turns < 64; turns++) {
+      const action = this.#deferred.shift();
+      if (!action) return;
+      action();
+    }
+    setImmediate(() => this.#runDeferred());
+  }
+
+  #entryFailed(run: Run, failure: unknown, timeIsUp: boolean): void {
+    if (this.#sandbox.isolate.isDisposed) {
+      this.lose("memory-exceeded", "the program used more memory than the kap may");
+      return;
+    }
+    const message = failure instanceof Error ? failure.message : String(failure);
+    if (timeIsUp && message === "Script execution timed out.") {
+      this.#exceeded(run);
+      return;
+    }
+    const program = run.program;
+    const detail = failure instanceof Error ? (failure.stack ?? `${failure.name}: ${message}`) : message;
+    if (program && !run.isEnded) this.defer(() => this.enter(run, program.context.entries.rejection, [run.key, detail]));
+  }
+
+  #exceeded(run: Run): void {
+    this.end(run, "cpu-exceeded", 503, `The run used its ${run.cpuBudgetMs} ms of CPU time.`);
+  }
+
+  /** The isolate is gone. Everyone in flight is told the same outcome; the supervisor brings the spare. */
+  lose(outcome: Outcome, why: string): void {
+    if (this.isLost) return;
+    this.isLost = true;
+    this.onLost?.();
+    for (const run of [...this.runs.values()])
+      this.end(run, run.startedClock === 0 ? "crashed" : outcome, 503, `The isolate was lost: ${why}.`);
+    this.#link.flush();
+    this.#link.send(frameKind.lost, 0, 0, why);
+  }
+
+  #callerGone(run: Run): void {
+    if (run.isEnded || run.answer.isFlushed) {
+      this.settleDone(run);
+      return;
+    }
+    run.isCallerGone = true;
+    if (run.program === null) return;
+    const entries = run.program.context.entries;
+    this.defer(() => this.enter(run, entries.abort, [run.key, "client-gone"]));
+    this.settleDone(run);
+  }
+
+  readonly #done = new Set<number>();
+
+  /** The program has done all it had to for this run; the run ends when its answer has left the process. */
+  done(run: Run): void {
+    if (run.trigger?.kind !== "request") {
+      this.end(run, "ok", 200, null);
+      return;
+    }
+    if (!run.answer.hasHead && !run.isCallerGone) {
+      this.end(run, "error", 500, "The program ended without a Response.");
+      return;
+    }
+    if (run.answer.isFlushed || run.isCallerGone) {
+      this.end(run, run.isCallerGone ? "client-gone" : "ok", run.answer.status, null);
+      return;
+    }
+    this.#done.add(run.key);
+  }
+
+  settleDone(run: Run): void {
+    if (!run.isEnded && this.#done.has(run.key))
+      this.end(run, run.answer.isComplete && !run.isCallerGone ? "ok" : "client-gone", run.answer.status, null);
+  }
+
+  /** An answer the limits or HTTP do not allow. */
+  badAnswer(run: Run, error: unknown): void {
+    if (error instanceof AnswerTooLarge) {
+      this.end(run, "response-too-large", 502, error.message);
+      return;
+    }
+    this.end(run, "error", 500, error instanceof Error ? `${error.name}: ${error.message}` : String(error));
+  }
+
+  /** Ends a run: answers its caller unless that has been done, drops what it left behind, hands its record over, lets the next one in. */
+  end(run: Run, outcome: Outcome, status: number, detail: string | null): void {
+    if (run.isEnded) return;
+    run.isEnded = true;
+    const now = Date.now();
+    const { program } = run;
+    const text = detail === null ? null : program ? program.describe(detail) : detail;
+    const isGone = run.isCallerGone && outcome !== "client-gone" && !run.answer.hasHead;
+    if (outcome === "ok" || outcome === "client-gone") {
+      if (run.trigger?.kind !== "request") scheduledAnswer(run.answer, outcome, text);
+    } else if (program && run.trigger && run.trigger.kind !== "request") scheduledAnswer(run.answer, outcome, text);
+    else run.answer.fail(status, outcome, text ?? "");
+    const httpStatus = run.answer.status === 0 || isGone ? null : run.answer.status;
+    this.runs.delete(run.key);
+    this.#done.delete(run.key);
+    this.#bodies.delete(run.key);
+    for (const timer of run.timers.values()) clearTimeout(timer);
+    run.timers.clear();
+    this.#bridge.forget(run);
+    if (run.slot >= 0) {
+      this.#board.end(run.slot, outcome, httpStatus ?? 0, now, run.cpuMs);
+      this.#link.addRun(runEnd(run, outcome, httpStatus, text, now), run.slot);
+    } else this.#link.addRun(runEnd(run, outcome, httpStatus, text, now), -1);
+    if (program) this.#leave(run, program, outcome);
+    if (this.runs.size === 0) this.onIdle?.();
+  }
+
+  #leave(run: Run, program: Program, outcome: Outcome): void {
+    this.#activeRuns--;
+    program.activeRuns--;
+    if (this.isLost) return;
+    if (outcome !== "ok") this.defer(() => this.#forget(run, program));
+    else program.releaseWhenIdle();
+    const next = this.#queue.length > 0 ? this.#next() : undefined;
+    if (next) setImmediate(() => !next.isEnded && this.#start(next, this.#takeBody(next)));
+  }
+
+  #takeBody(run: Run): ArrayBuffer | undefined {
+    const bytes = this.#bodies.get(run.key);
+    this.#bodies.delete(run.key);
+    return bytes;
+  }
+
+  #next(): Run | undefined {
+    for (;;) {
+      const run = this.#queue.shift();
+      if (!run?.isEnded) return run;
+    }
+  }
+
+  /** Lets the kit drop the state of a run that did not end by itself. A run killed while a module was loading leaves a context nobody can use. */
+  #forget(run: Run, program: Program): void {
+    if (this.isLost) return;
+    try {
+      const mustReplace = program.context.entries.forget.applySync(undefined, [run.key], { timeout: forgetTimeoutMs });
+      if (mustReplace === true && program.isCurrent) this.#replaceProgram(new Program(this.#createContext(), program.head, program.bundle));
+    } catch {
+      if (this.#sandbox.isolate.isDisposed) {
+        this.lose("memory-exceeded", "the program used more memory than the kap may");
+        return;
+      }
+    }
+    program.releaseWhenIdle();
+  }
+
+  /** Ends what has reached its wall deadline. Runs every 50 ms while anything is in flight. */
+  readonly #sweep = (): void => {
+    this.#sweeper = undefined;
+    const now = Date.now();
+    for (const run of [...this.runs.values()]) {
+      if (now < run.wallDeadline) continue;
+      if (this.#done.has(run.key)) this.end(run, "client-gone", run.answer.status, "The caller did not read the response in time.");
+      else this.end(run, "timeout", 504, `The run took longer than its ${run.wallDeadline - run.arrivedAt} ms.`);
+    }
+    if (this.runs.size > 0) this.#sweeper = setTimeout(this.#sweep, sweepMs);
+  };
+}
+
+/** Moves bytes into the isolate without a second copy; the buffer here is empty afterwards. */
+export function transferred(bytes: ArrayBuffer): ivm.Copy<ArrayBuffer> {
+  return new ivm.ExternalCopy(bytes, { transferOut: true }).copyInto({ release: true, transferIn: true });
+}

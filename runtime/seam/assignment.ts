@@ -1,0 +1,105 @@
+import { createPublicKey, type KeyObject, verify } from "node:crypto";
+import { z } from "zod";
+
+const count = z.number().int().positive();
+
+/** The limits of one kap's runs (decided §7.2). They arrive in every assignment; the runtime has no defaults of its own. */
+export const kapLimits = z.object({
+  memory_mb: count,
+  request_wall_ms: count,
+  background_wall_ms: count,
+  request_cpu_ms: count,
+  background_cpu_ms: count,
+  request_body_bytes: count,
+  response_body_bytes: count,
+  concurrency: count,
+  queue: z.number().int().nonnegative(),
+  fetches: count,
+  fetch_bytes: count,
+  log_lines: count,
+  log_line_bytes: count,
+  db_statement_ms: count,
+  db_rows: count,
+  db_result_bytes: count,
+  store_object_bytes: count,
+});
+export type KapLimits = z.infer<typeof kapLimits>;
+
+const trigger = z.object({ id: z.string(), kind: z.enum(["request", "schedule", "inbox"]), file_path: z.string() });
+export type AssignedTrigger = z.infer<typeof trigger>;
+
+/** Everything a generic runtime needs to become one kap's. Signed by the api; holds secrets, so it is never logged. */
+export const assignmentSchema = z.object({
+  iat: z.number(),
+  exp: z.number(),
+  boot_id: z.string().optional(),
+  runtime_id: z.string(),
+  kap_id: z.string(),
+  org_id: z.string(),
+  slug: z.string(),
+  name: z.string(),
+  address: z.string(),
+  revision: z.number().int().nonnegative(),
+  version_id: z.string(),
+  bundle: z.string(),
+  bundle_map: z.string().nullable(),
+  triggers: z.array(trigger),
+  secrets: z.record(z.string(), z.string()),
+  database: z.object({
+    host: z.string(),
+    port: z.number().int(),
+    database: z.string(),
+    user: z.string(),
+    password: z.string(),
+    schema: z.string(),
+  }),
+  api: z.object({ url: z.url(), token: z.string() }),
+  limits: kapLimits,
+});
+export type Assignment = z.infer<typeof assignmentSchema>;
+
+/** An assignment that cannot be accepted. The message says why; it never quotes the token. */
+export class AssignmentRefused extends Error {
+  override name = "AssignmentRefused";
+}
+
+/** The key that proves an assignment comes from the api: Ed25519, SPKI, base64. Throws when it is not one. */
+export function claimKey(spkiBase64: string): KeyObject {
+  const key = createPublicKey({ key: Buffer.from(spkiBase64, "base64"), format: "der", type: "spki" });
+  if (key.asymmetricKeyType !== "ed25519") throw new Error("the claim key must be an Ed25519 public key");
+  return key;
+}
+
+/**
+ * Verifies a signed assignment (JWS compact, EdDSA, `typ: kap-assignment`) and returns its content.
+ * The algorithm is fixed: a header that names another one is refused before any signature is looked at.
+ * @throws AssignmentRefused on a bad form, header, signature, shape, expiry or boot id
+ */
+export function openAssignment(token: string, key: KeyObject, bootId: string, nowMs: number = Date.now()): Assignment {
+  const parts = token.trim().split(".");
+  const [head, payload, signature] = parts;
+  if (parts.length !== 3 || !head || !payload || !signature) throw new AssignmentRefused("the assignment is not a compact JWS");
+  const header: unknown = parseJson(Buffer.from(head, "base64url").toString("utf8"), "header");
+  const named = header as { alg?: unknown; typ?: unknown; crit?: unknown } | null;
+  if (named?.alg !== "EdDSA" || named.typ !== "kap-assignment" || named.crit !== undefined)
+    throw new AssignmentRefused("the assignment's header must be exactly EdDSA and kap-assignment");
+  if (!verify(null, Buffer.from(`${head}.${payload}`, "ascii"), key, Buffer.from(signature, "base64url")))
+    throw new AssignmentRefused("the assignment's signature does not hold: it was not signed by this platform's api");
+  const parsed = assignmentSchema.safeParse(parseJson(Buffer.from(payload, "base64url").toString("utf8"), "payload"));
+  if (!parsed.success) {
+    const issue = parsed.error.issues[0];
+    throw new AssignmentRefused(`the assignment is malformed at ${issue?.path.join(".") ?? "its root"}: ${issue?.message ?? "unknown"}`);
+  }
+  if (parsed.data.exp * 1000 <= nowMs) throw new AssignmentRefused("the assignment has expired: ask the api for a new one");
+  if (parsed.data.boot_id !== undefined && parsed.data.boot_id !== bootId)
+    throw new AssignmentRefused("the assignment is for another boot of this runtime: read /state and claim again");
+  return parsed.data;
+}
+
+function parseJson(text: string, part: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new AssignmentRefused(`the assignment's ${part} is not JSON`);
+  }
+}

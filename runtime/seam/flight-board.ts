@@ -1,0 +1,133 @@
+import { closeSync, existsSync, openSync, readSync, unlinkSync, writeSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { newId } from "#platform/ids.ts";
+import { type Outcome, outcomes } from "./records.ts";
+
+/**
+ * The flight board: a small unlinked file in memory that both processes hold open. The child notes each run in a slot of it with one
+ * `pwrite` (about a microsecond, no wake-up of anybody); the supervisor reads it when it wonders. So the supervisor knows what was in
+ * flight, and who was inside the isolate, although a wedged child can say nothing any more.
+ */
+export const boardSlots = 1024;
+const slotBytes = 128;
+const boardBytes = boardSlots * slotBytes;
+
+const free = 0;
+const queued = 1;
+const running = 2;
+const ended = 3;
+
+/** Makes the board's file and returns its descriptor. It has no name any more when this returns, so nothing is left behind by a crash. */
+export function openBoard(): number {
+  const folder = existsSync("/dev/shm") ? "/dev/shm" : tmpdir();
+  const path = join(folder, `kapstone-board-${newId()}`);
+  const fd = openSync(path, "wx+", 0o600);
+  unlinkSync(path);
+  writeSync(fd, Buffer.alloc(boardBytes), 0, boardBytes, 0);
+  return fd;
+}
+
+export const closeBoard = (fd: number): void => closeSync(fd);
+
+/** The child's side: writes slots. One slot belongs to one run from its arrival until its end has been handed over. */
+export class BoardWriter {
+  readonly #fd: number;
+  readonly #slots: Buffer;
+  #sequence = 0;
+
+  constructor(fd: number) {
+    this.#fd = fd;
+    this.#slots = Buffer.alloc(boardBytes);
+  }
+
+  #write(slot: number): void {
+    const at = slot * slotBytes;
+    writeSync(this.#fd, this.#slots, at, slotBytes, at);
+  }
+
+  /** A run has arrived and waits. */
+  queue(slot: number, runId: string, now: number): void {
+    const at = slot * slotBytes;
+    this.#slots[at] = queued;
+    this.#slots.write(runId, at + 64, 36, "latin1");
+    this.#slots.writeDoubleLE(now, at + 16);
+    this.#write(slot);
+  }
+
+  /** The run enters the isolate for at most `timeoutMs`; it must have ended by `wallDeadline` (epoch ms). */
+  enter(slot: number, runId: string, startedAt: number, now: number, timeoutMs: number, wallDeadline: number): void {
+    const at = slot * slotBytes;
+    const slots = this.#slots;
+    if (slots[at] !== running) {
+      slots[at] = running;
+      slots.write(runId, at + 64, 36, "latin1");
+      slots.writeDoubleLE(startedAt, at + 16);
+      slots.writeDoubleLE(wallDeadline, at + 40);
+    }
+    slots.writeDoubleLE(++this.#sequence, at + 8);
+    slots.writeDoubleLE(now, at + 24);
+    slots.writeDoubleLE(timeoutMs, at + 32);
+    this.#write(slot);
+  }
+
+  /** The run has ended; its record is not yet handed over. */
+  end(slot: number, outcome: Outcome, httpStatus: number, now: number, cpuMs: number): void {
+    const at = slot * slotBytes;
+    this.#slots[at] = ended;
+    this.#slots[at + 1] = outcomes.indexOf(outcome);
+    this.#slots.writeUInt16LE(httpStatus, at + 2);
+    this.#slots.writeDoubleLE(now, at + 48);
+    this.#slots.writeFloatLE(cpuMs, at + 4);
+    this.#write(slot);
+  }
+
+  /** The record of the slot's run has been handed over. Written with the slot's next use: until then it reads as ended, which is harmless. */
+  release(slot: number): void {
+    this.#slots[slot * slotBytes] = free;
+  }
+}
+
+/** One run as the board shows it. Times are epoch milliseconds. */
+export interface BoardRun {
+  slot: number;
+  id: string;
+  state: "queued" | "running" | "ended";
+  sequence: number;
+  startedAt: number;
+  enteredAt: number;
+  timeoutMs: number;
+  wallDeadline: number;
+  endedAt: number;
+  outcome: Outcome;
+  httpStatus: number;
+  cpuMs: number;
+}
+
+const seen = Buffer.alloc(boardBytes);
+
+/** The supervisor's side: every run on the board, in slot order. */
+export function readBoard(fd: number): BoardRun[] {
+  readSync(fd, seen, 0, boardBytes, 0);
+  const runs: BoardRun[] = [];
+  for (let slot = 0; slot < boardSlots; slot++) {
+    const at = slot * slotBytes;
+    const state = seen[at];
+    if (state === free) continue;
+    runs.push({
+      slot,
+      id: seen.toString("latin1", at + 64, at + 100),
+      state: state === queued ? "queued" : state === running ? "running" : "ended",
+      sequence: seen.readDoubleLE(at + 8),
+      startedAt: seen.readDoubleLE(at + 16),
+      enteredAt: seen.readDoubleLE(at + 24),
+      timeoutMs: seen.readDoubleLE(at + 32),
+      wallDeadline: seen.readDoubleLE(at + 40),
+      endedAt: seen.readDoubleLE(at + 48),
+      outcome: outcomes[seen[at + 1] ?? 0] ?? "crashed",
+      httpStatus: seen.readUInt16LE(at + 2),
+      cpuMs: seen.readFloatLE(at + 4),
+    });
+  }
+  return runs;
+}

@@ -1,0 +1,74 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Metrics } from "#platform/metrics.ts";
+import { AssignmentRefused } from "../seam/assignment.ts";
+import { readBody } from "./api-client.ts";
+import { ClaimRefused, type Supervisor } from "./supervisor.ts";
+
+const maxClaimBytes = 48 * 1024 * 1024;
+const defaultDrainMs = 10_000;
+
+interface Reply {
+  status: number;
+  body: unknown;
+}
+
+/** The supervisor's own listener: health, state, claim, release, metrics. Only the platform reaches it. `onReleased` runs once all is told and ended. */
+export function createControl(supervisor: Supervisor, metrics: Metrics, onReleased: () => void): Server {
+  const answer = async (request: IncomingMessage, response: ServerResponse): Promise<Reply | null> => {
+    const path = request.url?.split("?")[0] ?? "/";
+    switch (`${request.method} ${path}`) {
+      case "GET /healthz":
+        return { status: 200, body: { status: "ok" } };
+      case "GET /readyz":
+        return supervisor.isWarm ? { status: 200, body: { status: "ok" } } : { status: 503, body: { status: "no child is warm yet" } };
+      case "GET /state":
+        return { status: 200, body: stateOf(supervisor) };
+      case "POST /claim": {
+        const { ms } = await supervisor.claim((await readBody(request, maxClaimBytes)).toString("utf8"));
+        return { status: 200, body: { boot_id: supervisor.bootId, ms } };
+      }
+      case "POST /release": {
+        const text = (await readBody(request, 1024)).toString("utf8");
+        const { drain_ms = defaultDrainMs } = (text === "" ? {} : JSON.parse(text)) as { drain_ms?: number };
+        void supervisor.release(drain_ms).finally(onReleased);
+        return { status: 202, body: { state: "draining" } };
+      }
+      case "GET /metrics":
+        response.setHeader("content-type", metrics.contentType);
+        response.end(await metrics.metrics());
+        return null;
+    }
+    const run = /^GET \/outcome\/([0-9a-f-]{36})$/.exec(`${request.method} ${path}`)?.[1];
+    if (run !== undefined) {
+      const outcome = supervisor.outcomeOf(run);
+      return outcome ? { status: 200, body: outcome } : { status: 404, body: { detail: "nothing is known of this run" } };
+    }
+    return { status: 404, body: { detail: "there is no such control route" } };
+  };
+  return createServer((request, response) => {
+    answer(request, response)
+      .catch((error: unknown): Reply => {
+        if (error instanceof AssignmentRefused) return { status: 401, body: { detail: error.message } };
+        if (error instanceof ClaimRefused) return { status: error.status, body: { detail: error.message } };
+        return { status: 500, body: { detail: error instanceof Error ? error.message : String(error) } };
+      })
+      .then((reply) => {
+        if (reply) response.writeHead(reply.status, { "content-type": "application/json" }).end(JSON.stringify(reply.body));
+      })
+      .catch(() => response.destroy());
+  });
+}
+
+function stateOf(supervisor: Supervisor): Record<string, unknown> {
+  const { running, queued } = supervisor.inFlight;
+  return {
+    boot_id: supervisor.bootId,
+    state: supervisor.state,
+    kap_id: supervisor.assignment?.kap_id ?? null,
+    revision: supervisor.assignment?.revision ?? null,
+    in_flight: running,
+    queued,
+    idle_since: supervisor.idleSince,
+    rss_bytes: supervisor.rssBytes,
+  };
+}

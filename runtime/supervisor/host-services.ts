@@ -1,0 +1,136 @@
+import type { Logger } from "#platform/log.ts";
+import { SqlRefusal } from "#platform/sql-guard.ts";
+import type { Assignment } from "../seam/assignment.ts";
+import { frameKind } from "../seam/frames.ts";
+import type { RuntimeChild } from "./child-process.ts";
+import { KapDatabase } from "./kap-database.ts";
+import { KapStore } from "./kap-store.ts";
+import { OutwardFetch } from "./outward-fetch.ts";
+
+/** One call of a program to the host. `run` lives as long as its run; `signal` ends with the run or its wall clock. */
+export interface HostCall {
+  op: string;
+  text: string;
+  bytes: Uint8Array;
+  run: RunAccount;
+  /** Names a stream of one context: the guest numbers its streams itself. */
+  streamKey: (streamId: unknown) => string;
+  remainingMs: number;
+}
+
+export interface HostAnswer {
+  text?: string;
+  bytes?: Uint8Array | undefined;
+}
+
+/** What one run has used of the host. */
+export interface RunAccount {
+  key: number;
+  fetches: number;
+  abort: AbortController;
+  /** Keys of the streams the run has opened. */
+  streams: Set<string>;
+}
+
+/** A refusal of the host that a program may see: name, message and code. */
+export class HostRefusal extends Error {
+  readonly code: string | undefined;
+  constructor(name: string, message: string, code?: string) {
+    super(message);
+    this.name = name;
+    this.code = code;
+  }
+}
+
+/** The services programs call, with the kap's credentials. Answers go back to the child that asked, while it and the run are alive. */
+export class HostServices {
+  readonly #log: Logger;
+  readonly #fetch: OutwardFetch;
+  #database: KapDatabase | null = null;
+  #store: KapStore | null = null;
+  #assignment: Assignment | null = null;
+  readonly #runs = new Map<number, RunAccount>();
+
+  constructor(egressAllow: string[], log: Logger) {
+    this.#log = log;
+    this.#fetch = new OutwardFetch(egressAllow);
+  }
+
+  assign(assignment: Assignment): void {
+    const before = this.#assignment;
+    this.#assignment = assignment;
+    if (!before || JSON.stringify(before.database) !== JSON.stringify(assignment.database)) {
+      void this.#database?.close();
+      this.#database = new KapDatabase(assignment.database, this.#log);
+    }
+    this.#store = new KapStore(assignment);
+  }
+
+  /** Answers one `call` frame; never throws. */
+  call(child: RuntimeChild, number: number, runKey: number, frameText: string, bytes: Uint8Array): void {
+    const opEnd = frameText.indexOf("\0");
+    const contextEnd = frameText.indexOf("\0", opEnd + 1);
+    const remainingEnd = frameText.indexOf("\0", contextEnd + 1);
+    const context = frameText.slice(opEnd + 1, contextEnd);
+    let run = this.#runs.get(runKey);
+    if (!run) {
+      run = { key: runKey, fetches: 0, abort: new AbortController(), streams: new Set() };
+      this.#runs.set(runKey, run);
+    }
+    const call: HostCall = {
+      op: frameText.slice(0, opEnd),
+      remainingMs: Number(frameText.slice(contextEnd + 1, remainingEnd)),
+      text: frameText.slice(remainingEnd + 1),
+      // The frame's bytes are a view that lives only as long as this call.
+      bytes: bytes.length === 0 ? bytes : new Uint8Array(bytes),
+      run,
+      streamKey: (streamId) => `${child.pid}/${context}/${String(streamId)}`,
+    };
+    this.#answer(call).then(
+      ({ text, bytes }) => child.send(frameKind.settle, number, 1, text, bytes),
+      (error: unknown) => child.send(frameKind.settle, number, 0, this.#refusalText(error)),
+    );
+  }
+
+  async #answer(call: HostCall): Promise<HostAnswer> {
+    const { limits } = this.#assignment ?? {};
+    if (!limits || !this.#database || !this.#store) throw new HostRefusal("Error", "This runtime serves no kap.");
+    if (call.op.startsWith("db.")) return this.#database.call(call, limits);
+    if (call.op.startsWith("store.")) return this.#store.call(call);
+    if (call.op === "fetch" || call.op.startsWith("fetch.")) return this.#fetch.call(call, limits);
+    throw new HostRefusal("TypeError", `There is no host call ${call.op}.`);
+  }
+
+  #refusalText(error: unknown): string {
+    if (error instanceof SqlRefusal) {
+      // A program tells one database error from another by its SQLSTATE, as with any client.
+      const code = error.code === "INVALID_SQL" && error.details ? String(error.details.sqlstate) : error.code;
+      return JSON.stringify({ name: error.name, message: error.message, code });
+    }
+    if (error instanceof HostRefusal) return JSON.stringify({ name: error.name, message: error.message, code: error.code });
+    if (error instanceof Error && (error.name === "AbortError" || error.name === "TimeoutError"))
+      return JSON.stringify({ name: error.name, message: "The call was ended with its run." });
+    this.#log.error({ err: error }, "a host call failed");
+    return JSON.stringify({ name: "Error", message: "The host could not do this; it has been logged for the operator of the platform." });
+  }
+
+  /** A run has ended: what it still waits for is cancelled, its streams are closed. */
+  forget(runKey: number): void {
+    const run = this.#runs.get(runKey);
+    if (!run) return;
+    this.#runs.delete(runKey);
+    run.abort.abort();
+    this.#fetch.forget(run);
+    this.#store?.forget(run);
+  }
+
+  /** The child is gone, and every run with it. */
+  forgetAll(): void {
+    for (const key of [...this.#runs.keys()]) this.forget(key);
+  }
+
+  async close(): Promise<void> {
+    this.forgetAll();
+    await Promise.all([this.#database?.close(), this.#fetch.close()]);
+  }
+}

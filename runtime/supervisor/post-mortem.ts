@@ -1,0 +1,50 @@
+import type { BoardRun } from "../seam/flight-board.ts";
+import type { Ended, Outcome, RunEnd } from "../seam/records.ts";
+import type { ChildEnd } from "./child-process.ts";
+import type { Verdict } from "./watchdog.ts";
+
+/** What a child's own end says: killed by the system is memory (its last resort, and isolated-vm's), anything else a crash. */
+export function verdictOfExit(end: ChildEnd): Verdict {
+  const outcome: Outcome = end.signal === "SIGKILL" ? "memory-exceeded" : "crashed";
+  const why =
+    outcome === "crashed"
+      ? `the process that runs the kap ended (${end.signal ?? end.code})`
+      : "the process that runs the kap used up its memory";
+  return { guiltySlot: null, guilty: outcome, others: outcome, why };
+}
+
+/** The ends of the runs a dead child left on its board; `told` are ends that are known already. */
+export function endsOfBoard(board: BoardRun[], verdict: Verdict | null, told: ReadonlySet<string>, now: number = Date.now()): Ended {
+  const runs: RunEnd[] = [];
+  for (const run of board) {
+    if (run.state === "ended") {
+      if (!told.has(run.id)) runs.push(end(run, run.outcome, null, run.endedAt, run.httpStatus));
+    } else if (run.state === "queued")
+      runs.push(end(run, "crashed", `The run had not started when ${verdict?.why ?? "its process ended"}.`, now, 0));
+    else if (verdict) {
+      const isGuilty = run.slot === verdict.guiltySlot;
+      const detail = isGuilty ? `${capital(verdict.why)}.` : `The run was in flight when ${verdict.why}.`;
+      runs.push(end(run, isGuilty ? verdict.guilty : verdict.others, detail, now, 0));
+    } else runs.push(end(run, "crashed", "The run was in flight when its process ended.", now, 0));
+  }
+  return { runs, lines: [] };
+}
+
+const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
+
+function end(run: BoardRun, outcome: Outcome, detail: string | null, endedAt: number, httpStatus: number): RunEnd {
+  const durationMs = Math.max(0, endedAt - run.startedAt);
+  return {
+    id: run.id,
+    outcome,
+    detail,
+    http_status: httpStatus === 0 ? null : httpStatus,
+    started_at: new Date(run.startedAt).toISOString(),
+    finished_at: new Date(endedAt).toISOString(),
+    duration_ms: durationMs,
+    cpu_ms: outcome === "cpu-exceeded" ? Math.round(endedAt - run.enteredAt) : Math.round(run.cpuMs),
+    phases: { queue_ms: 0, load_ms: 0, handler_ms: durationMs, host_ms: 0 },
+    egress_bytes: 0,
+    db_ms: 0,
+  };
+}

@@ -1,0 +1,118 @@
+import { type BoardRun, readBoard } from "../seam/flight-board.ts";
+import { frameKind } from "../seam/frames.ts";
+import type { Outcome } from "../seam/records.ts";
+import type { RuntimeChild } from "./child-process.ts";
+import { cpuMs, residentBytes } from "./process-facts.ts";
+
+const tickMs = 50;
+/** While nothing is in flight the board is looked at this often. */
+const idleTickMs = 250;
+/** How long past its budget an entry may go on before the child counts as wedged: the isolate's own timeout needs some of it. */
+const graceMs = 350;
+/** A child that gets no CPU is not wedged; silence this long is a wedge whatever it used. */
+const starvedMs = 3_000;
+const pingEveryMs = 200;
+/** The child's process memory may reach this multiple of the isolate's limit above what it had when it was ready. */
+const memoryFactor = 4;
+
+/** Why a child must be killed: whose fault it is, when that is known, and what the others in flight are told. */
+export interface Verdict {
+  guiltySlot: number | null;
+  guilty: Outcome;
+  others: Outcome;
+  why: string;
+}
+
+/**
+ * Watches one child from outside: its memory, whether it answers, and whether the run inside the isolate is past its time.
+ * None of the three needs the child's help, so a wedged one is found all the same.
+ */
+export class Watchdog {
+  readonly #child: RuntimeChild;
+  readonly #memoryMb: () => number;
+  readonly #onVerdict: (verdict: Verdict) => void;
+  #timer: NodeJS.Timeout | undefined;
+  #pingSentAt = 0;
+  #pongAt = 0;
+  #ping = 0;
+  #cpuAtPing = 0;
+
+  constructor(child: RuntimeChild, memoryMb: () => number, onVerdict: (verdict: Verdict) => void) {
+    this.#child = child;
+    this.#memoryMb = memoryMb;
+    this.#onVerdict = onVerdict;
+    this.#arm(idleTickMs);
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  pong(ping: number): void {
+    if (ping === this.#ping) this.#pongAt = Date.now();
+  }
+
+  #arm(ms: number): void {
+    this.#timer = setTimeout(() => this.#tick(), ms);
+  }
+
+  #tick(): void {
+    const now = Date.now();
+    const verdict = this.#memoryVerdict();
+    if (verdict) {
+      this.#onVerdict(verdict);
+      return;
+    }
+    const inFlight = readBoard(this.#child.boardFd).filter((run) => run.state !== "ended");
+    if (inFlight.length === 0) {
+      this.#arm(idleTickMs);
+      return;
+    }
+    const stuck = this.#wedgeVerdict(inFlight, now);
+    if (stuck) {
+      this.#onVerdict(stuck);
+      return;
+    }
+    this.#arm(tickMs);
+  }
+
+  #memoryVerdict(): Verdict | null {
+    const rss = residentBytes(this.#child.pid);
+    if (this.#child.readyRssBytes === 0) this.#child.readyRssBytes = rss;
+    const allowed = this.#child.readyRssBytes + this.#memoryMb() * 1024 * 1024 * memoryFactor;
+    if (rss <= allowed) return null;
+    const why = `the process that runs the kap reached ${Math.round(rss / 1_048_576)} MB`;
+    return { guiltySlot: null, guilty: "memory-exceeded", others: "memory-exceeded", why };
+  }
+
+  #wedgeVerdict(inFlight: BoardRun[], now: number): Verdict | null {
+    const spent = cpuMs(this.#child.pid);
+    if (this.#pongAt >= this.#pingSentAt) {
+      if (now - this.#pingSentAt < pingEveryMs) return null;
+      this.#pingSentAt = now;
+      this.#cpuAtPing = spent ?? 0;
+      this.#child.send(frameKind.ping, ++this.#ping);
+      return null;
+    }
+    const silentMs = now - this.#pingSentAt;
+    if (silentMs < graceMs) return null;
+    const isBusy = spent === null || spent - this.#cpuAtPing >= graceMs / 2;
+    if (!isBusy && silentMs < starvedMs) return null;
+    const inside = lastEntered(inFlight);
+    if (!inside) return { guiltySlot: null, guilty: "crashed", others: "crashed", why: "the process that runs the kap stopped answering" };
+    if (now - inside.enteredAt < inside.timeoutMs + graceMs) return null;
+    const guilty = now > inside.wallDeadline ? "timeout" : "cpu-exceeded";
+    return {
+      guiltySlot: inside.slot,
+      guilty,
+      others: "crashed",
+      why: "a run held the isolate past its time and could only be stopped with the process",
+    };
+  }
+}
+
+/** The run that entered the isolate last: when the child does not answer, it is the one inside. */
+export function lastEntered(runs: BoardRun[]): BoardRun | null {
+  return runs.reduce<BoardRun | null>((last, run) => (run.state === "running" && run.sequence > (last?.sequence ?? 0) ? run : last), null);
+}
