@@ -1,0 +1,18 @@
+import { writeFileSync } from "node:fs";
+import { apiSettings } from "../api/config.ts";
+import { documentSettings } from "../platform/config.ts";
+
+/** docs/configuration.md, made from the schemas that read the environment. */
+export function configurationPage(): string {
+  return `# Configuration
+
+Made from the configuration schemas; run \`npm run docs\` after changing one. Every value is read once, from the environment, and printed (secrets masked) at start.
+\`npm start\` sets what it must (database, keys, tokens) by itself and keeps it in the data folder.
+
+## API
+
+${documentSettings(apiSettings)}
+`;
+}
+
+if (import.meta.main) writeFileSync(new URL("../docs/configuration.md", import.meta.url), configurationPage());

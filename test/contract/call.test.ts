@@ -1,0 +1,223 @@
+import { createHmac } from "node:crypto";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
+import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
+import { until } from "../harness/wait.ts";
+
+let platform: TestPlatform;
+let org: TestOrg;
+let kap: TestKap;
+let kaps: string;
+
+const program = `
+import { db, store, secrets } from "kap";
+export default {
+  async fetch(request, ctx) {
+    const url = new URL(request.url);
+    if (url.pathname === "/count") {
+      await db.query("create table if not exists visits (at timestamptz not null default now())");
+      await db.query("insert into visits default values");
+      const { rows } = await db.query("select count(*)::int as count from visits");
+      return Response.json(rows[0]);
+    }
+    if (url.pathname === "/throw") throw new Error("secret detail of the program");
+    if (url.pathname === "/log") { console.log("line one", { a: 1 }); console.error("line two"); return new Response("logged"); }
+    if (url.pathname === "/store") { await store.put("k", "v", { contentType: "text/plain" }); return new Response(await (await store.get("k")).text()); }
+    if (url.pathname === "/set-cookie") return new Response("c", { headers: { "set-cookie": "a=b; Domain=localhost; Path=/" } });
+    if (url.pathname === "/slow") { await new Promise((resolve) => setTimeout(resolve, 400)); return new Response("slow"); }
+    return Response.json({ method: request.method, url: request.url, headers: Object.fromEntries(request.headers), body: await request.text(), run: ctx.runId, kap: ctx.kap, user: ctx.user ?? null });
+  },
+};`;
+
+beforeAll(async () => {
+  platform = await startTestPlatform();
+  org = await signUpOrg(platform);
+  kap = await org.createKap(program);
+  kaps = `/v1/orgs/${org.id}/kaps/${kap.id}`;
+});
+afterAll(() => platform.close());
+
+const run = async (id: string) => {
+  const { runs } = (await org.call({ path: `${kaps}/runs?limit=100` })).json<{ runs: Record<string, unknown>[] }>();
+  return runs.find((entry) => entry.id === id);
+};
+
+test("a call reaches the program with its method, path, headers and body, and without the platform's credential", async () => {
+  const answer = await kap.call({
+    method: "POST",
+    path: "/x/y?z=1",
+    headers: { "x-mine": "1", "x-kap-caller": "forged", "x-kapstone-run": "forged" },
+    body: "body ü",
+  });
+  expect(answer.status).toBe(200);
+  const seen = answer.json<{ headers: Record<string, string>; run: string }>();
+  expect(seen).toMatchObject({
+    method: "POST",
+    url: `http://${platform.host(`${kap.slug}.kaps`)}/x/y?z=1`,
+    body: "body ü",
+    kap: { id: kap.id, slug: kap.slug },
+  });
+  expect(seen.headers["x-mine"]).toBe("1");
+  expect(seen.headers.authorization).toBeUndefined();
+  expect(seen.headers["x-kap-caller"]).toBe("token:default");
+  expect(Object.keys(seen.headers).filter((name) => name.startsWith("x-kapstone"))).toEqual([]);
+  expect(answer.headers["x-kap-run-id"]).toBe(seen.run);
+});
+
+test("the kap counts visits in a table of its own, and a store and a log of its own", async () => {
+  expect((await kap.call({ path: "/count" })).json()).toEqual({ count: 1 });
+  expect((await kap.call({ path: "/count" })).json()).toEqual({ count: 2 });
+  expect((await kap.call({ path: "/store" })).text).toBe("v");
+  const logged = await kap.call({ path: "/log" });
+  const lines = await until(async () => {
+    const page = (await org.call({ path: `/v1/kaps/${kap.id}/log` })).json<{ lines: { run_id: string; level: string; text: string }[] }>();
+    const own = page.lines.filter((line) => line.run_id === logged.headers["x-kap-run-id"]);
+    return own.length === 2 && own;
+  });
+  expect(lines.map((line) => [line.level, line.text])).toEqual([
+    [expect.any(String), "line one { a: 1 }"],
+    ["error", "line two"],
+  ]);
+});
+
+test("the run can be read at once, and its outcome within a second of its end", async () => {
+  const pending = kap.call({ path: "/slow" });
+  await until(async () => {
+    const { runs } = (await org.call({ path: `${kaps}/runs` })).json<{ runs: { status: string }[] }>();
+    return runs[0]?.status === "running";
+  });
+  const answer = await pending;
+  const ended = Date.now();
+  await until(async () => (await run(answer.headers["x-kap-run-id"]!))?.status === "succeeded");
+  expect(Date.now() - ended).toBeLessThan(5_000); // the contract says a second; a loaded machine gets some more
+  expect(await run(answer.headers["x-kap-run-id"]!)).toMatchObject({ outcome: "ok", http_status: 200, trigger_kind: "request" });
+});
+
+test("a throw is 500 without the program's words, and the run has them", async () => {
+  const answer = await kap.call({ path: "/throw" });
+  expect([answer.status, answer.json<{ error: { code: string } }>().error.code]).toEqual([500, "RUN_FAILED"]);
+  expect(answer.text).not.toContain("secret detail");
+  const failed = await until(async () => {
+    const found = await run(answer.headers["x-kap-run-id"]!);
+    return found?.status === "failed" && found;
+  });
+  expect(failed).toMatchObject({ outcome: "error", detail: expect.stringContaining("secret detail of the program") });
+});
+
+test("a member of the organisation is recognised by the session, sees ctx.user, and sees the program's words", async () => {
+  const answer = await kap.call({ path: "/", headers: { authorization: `Bearer ${org.session}` } });
+  expect(answer.json()).toMatchObject({ user: { email: `owner@${org.slug}.example`, role: "owner" } });
+  expect(answer.json<{ headers: Record<string, string> }>().headers["x-kap-caller"]).toMatch(/^member:/);
+  expect((await kap.call({ path: "/throw", headers: { authorization: `Bearer ${org.session}` } })).text).toContain("secret detail");
+});
+
+test("a program's Set-Cookie loses its Domain", async () => {
+  expect((await kap.call({ path: "/set-cookie" })).setCookies).toEqual(["a=b; Path=/"]);
+});
+
+test("without a credential, with another's, a mistyped or a revoked one: 401; an unknown kap: 404", async () => {
+  const other = await org.createKap("export default () => new Response('other')");
+  for (const authorization of ["", `Bearer ${other.token}`, `Bearer ${kap.token.slice(0, -1)}x`, "Bearer kbt_"]) {
+    expect((await kap.call({ headers: { authorization } })).status, authorization).toBe(401);
+  }
+  const minted = (await org.call({ method: "POST", path: `${kaps}/bypass-tokens`, body: { name: "second" } })).json<{
+    bypass_token: { id: string; token: string };
+  }>().bypass_token;
+  const headers = { authorization: `Bearer ${minted.token}` };
+  expect((await kap.call({ headers })).status).toBe(200);
+  expect((await org.call({ method: "DELETE", path: `${kaps}/bypass-tokens/${minted.id}` })).status).toBe(200);
+  expect((await kap.call({ headers })).status).toBe(401);
+  expect(
+    (await platform.http.call({ host: platform.host("no-such-kap.kaps"), path: "/", headers: { authorization: `Bearer ${kap.token}` } }))
+      .status,
+  ).toBe(404);
+});
+
+test("a saved version answers the next call, and a save on a stale base is 409 VERSION_CONFLICT", async () => {
+  const versioned = await org.createKap("export default () => new Response('one')");
+  expect((await versioned.call()).text).toBe("one");
+  expect((await versioned.save("export default () => new Response('two')")).status).toBe(200);
+  expect((await versioned.call()).text).toBe("two");
+  const stale = await org.call({
+    method: "PUT",
+    path: `/v1/orgs/${org.id}/kaps/${versioned.id}/files`,
+    body: { base_version_id: versioned.versionId, files: [{ path: "main.ts", content: "export default () => new Response('three')" }] },
+  });
+  expect([stale.status, stale.json<{ error: { code: string } }>().error.code]).toEqual([409, "VERSION_CONFLICT"]);
+  expect((await versioned.call()).text).toBe("two");
+});
+
+test("an endpoint secret opens both doors: its address, on the kap's and the bare runtime host, and a signed request", async () => {
+  const minted = await org.call({ method: "POST", path: `${kaps}/endpoint-secrets`, body: { name: "hook" } });
+  expect(minted.status).toBe(201);
+  const body = minted.json<Record<string, unknown>>();
+  const text = JSON.stringify(body);
+  const secret = /kes_[0-9A-Za-z]+/.exec(text)?.[0] as string;
+  const id = /"id":"([^"]+)"/.exec(text)?.[1] as string;
+  for (const name of [`${kap.slug}.kaps`, "kaps"]) {
+    const answer = await platform.http.call({
+      host: platform.host(name),
+      method: "POST",
+      path: `/__kaps/e/${secret}/rest?x=1`,
+      body: "hi",
+    });
+    expect(answer.status, name).toBe(200);
+    const seen = answer.json<{ url: string; headers: Record<string, string>; body: string }>();
+    expect([new URL(seen.url).pathname + new URL(seen.url).search, seen.body, seen.headers["x-kap-caller"]]).toEqual([
+      "/rest?x=1",
+      "hi",
+      "endpoint:hook",
+    ]);
+    expect(answer.text).not.toContain(secret);
+  }
+  const sign = (target: string, payload: string, at = Math.floor(Date.now() / 1000)) =>
+    `t=${at},v1=${createHmac("sha256", secret).update(`kaps-endpoint-v1\nPOST\n${target}\n${at}\n${payload}`).digest("hex")}`;
+  const signed = (target: string, payload: string, signature: string) =>
+    platform.http.call({
+      host: platform.host(`${kap.slug}.kaps`),
+      method: "POST",
+      path: target,
+      headers: { "x-kaps-signature": signature },
+      body: payload,
+    });
+  const good = sign("/hook?a=b", "payload");
+  const answer = await signed("/hook?a=b", "payload", good);
+  expect(answer.status).toBe(200);
+  expect(answer.json<{ headers: Record<string, string> }>().headers["x-kaps-signature"]).toBeUndefined();
+  const code = async (promise: ReturnType<typeof signed>) => {
+    const refused = await promise;
+    return [refused.status, refused.json<{ error: { code: string } }>().error.code];
+  };
+  expect(await code(signed("/hook?a=b", "payload", good))).toEqual([401, "REPLAYED_SIGNATURE"]);
+  expect(await code(signed("/hook?a=c", "payload", sign("/hook?a=b", "payload")))).toEqual([401, "INVALID_SIGNATURE"]);
+  expect(await code(signed("/hook", "payload2", sign("/hook", "payload")))).toEqual([401, "INVALID_SIGNATURE"]);
+  expect(await code(signed("/hook", "payload", sign("/hook", "payload", Math.floor(Date.now() / 1000) - 302)))).toEqual([
+    401,
+    "STALE_SIGNATURE",
+  ]);
+  expect((await org.call({ method: "DELETE", path: `${kaps}/endpoint-secrets/${id}` })).status).toBe(200);
+  expect((await platform.http.call({ host: platform.host("kaps"), path: `/__kaps/e/${secret}/` })).status).toBe(401);
+  expect(await code(signed("/hook", "payload", sign("/hook", "payload")))).toEqual([401, "INVALID_SIGNATURE"]);
+});
+
+test("a disabled kap refuses with who, when and why; enabled it serves again; paused it says TRIGGER_PAUSED; deleted it is 410 and recovers", async () => {
+  const subject = await org.createKap("export default () => new Response('here')");
+  const path = `/v1/orgs/${org.id}/kaps/${subject.id}`;
+  expect((await subject.call()).text).toBe("here");
+  await org.call({ method: "POST", path: `${path}/disable`, body: { reason: "too loud" } });
+  const disabled = await subject.call();
+  expect(disabled.status).toBe(503);
+  expect(disabled.json()).toMatchObject({
+    error: {
+      code: "KAP_DISABLED",
+      message: expect.stringContaining("too loud"),
+      details: { reason: "too loud", by: { name: "Owner" }, at: expect.any(String) },
+    },
+  });
+  await org.call({ method: "POST", path: `${path}/enable` });
+  expect((await subject.call()).text).toBe("here");
+  await org.call({ method: "DELETE", path });
+  expect((await subject.call()).status).toBe(410);
+  expect((await org.call({ method: "POST", path: `${path}/recover` })).status).toBe(200);
+  expect((await subject.call()).text).toBe("here");
+});

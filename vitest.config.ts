@@ -1,0 +1,16 @@
+import { defineConfig } from "vitest/config";
+
+/** Every test that needs no cluster. Files share one real PostgreSQL; each file that asks for a database gets its own clone of a migrated template. */
+export default defineConfig({
+  test: {
+    include: ["{platform,api,operator,runtime,mail-ingest,local,migrations,test}/**/*.test.ts"],
+    exclude: ["test/cluster/**", "node_modules/**"],
+    globalSetup: ["test/harness/global-setup.ts"],
+    pool: "forks",
+    execArgv: ["--no-node-snapshot"],
+    maxWorkers: 2,
+    testTimeout: 30_000,
+    hookTimeout: 60_000,
+    teardownTimeout: 20_000,
+  },
+});
