@@ -3,9 +3,11 @@ import type { Deps } from "../deps.ts";
 import { unauthenticated } from "../http/access.ts";
 import { type Presented, resolveCaller } from "../http/credentials.ts";
 import { clientAddress, type Host } from "../http/hosts.ts";
-import { Refusal } from "../http/refusal.ts";
+import { Refusal, refuse } from "../http/refusal.ts";
 import { requestIdOf } from "../http/request-id.ts";
-import { kapNotFound } from "../services/kaps/kap.ts";
+import { type KapRow, kapNotFound } from "../services/kaps/kap.ts";
+import { readKapCookie } from "./hand-over-cookie.ts";
+import { findVisitor, isFromOwnPage, mayEnter } from "./hand-over-visitor.ts";
 import { matchingSecret, readSignature, type Signature, signatureSkewSeconds } from "./signature.ts";
 
 /** What a call of a kap presents, and what of it the program must not see. */
@@ -15,6 +17,8 @@ export interface CallCredential {
   signature: Signature | null;
   /** A member's session token or JWT presented as Bearer. */
   session: Presented | null;
+  /** The value of this host's own cookie, where nothing else is presented. */
+  cookie: string | null;
   /** Path and query as the program sees them. */
   target: string;
   /** Header names (lowercase) that are taken away. */
@@ -31,15 +35,15 @@ const signatureOnly: ReadonlySet<string> = new Set(["x-kaps-signature"]);
 const both: ReadonlySet<string> = new Set(["authorization", "x-kaps-signature"]);
 
 /**
- * Reads the credential of a call: a bypass token as Bearer, an endpoint secret in the path, a signature, or a member's session. An
- * `Authorization` that is none of the platform's belongs to the program and is passed on untouched.
+ * Reads the credential of a call: a bypass token as Bearer, an endpoint secret in the path, a signature, a member's session, or
+ * the cookie of the kap's own host. An `Authorization` that is none of the platform's belongs to the program and is passed on untouched.
  */
-export function readCallCredential(host: Host, request: IncomingMessage): CallCredential {
+export function readCallCredential(host: Host, request: IncomingMessage, scheme: "http" | "https"): CallCredential {
   const target = request.url ?? "/";
   const header = request.headers["x-kaps-signature"];
   const signature = typeof header === "string" ? readSignature(header, Date.now()) : null;
   const bearer = /^Bearer +(\S+)$/i.exec(request.headers.authorization ?? "")?.[1] ?? null;
-  const base = { signature, session: null, isMember: false, user: null };
+  const base = { signature, session: null, cookie: null, isMember: false, user: null };
   const path = secretPath.exec(target);
   if (path) {
     const rest = path[2] as string;
@@ -64,12 +68,13 @@ export function readCallCredential(host: Host, request: IncomingMessage): CallCr
       consumed: signature ? both : authorizationOnly,
     };
   }
-  return { ...base, tokenKind: null, token: null, target, consumed: signature ? signatureOnly : nothing };
+  const cookie = signature ? null : readKapCookie(request, "visitor", scheme);
+  return { ...base, tokenKind: null, token: null, cookie, target, consumed: signature ? signatureOnly : nothing };
 }
 
 /**
  * Proves what needs more than a digest look-up: a signature (any live endpoint secret of the kap may have made it; an exact repeat within the
- * window is refused) and a member's session. Returns who called, or null when nothing needed proof.
+ * window is refused), a member's session, and the host's cookie. Returns who called, or null when nothing was proved.
  */
 export async function proveSignature(
   deps: Deps,
@@ -80,7 +85,32 @@ export async function proveSignature(
 ): Promise<string | null> {
   const signed = credential.signature ? await proveBySecret(deps, host, credential.signature, request, body) : null;
   const member = credential.session ? await proveMember(deps, host, credential, credential.session, request) : null;
-  return member ?? signed;
+  const visitor = credential.cookie === null ? null : await proveVisitor(deps, host, credential, credential.cookie, request);
+  return member ?? signed ?? visitor;
+}
+
+/**
+ * Browsers send cookies unasked: one that is over, or whose holder is not on the list any more, is as good as none, and a change sent by a page of another host is
+ * refused (of a public kap it is an anonymous one).
+ */
+async function proveVisitor(
+  deps: Deps,
+  host: Host,
+  credential: CallCredential,
+  cookie: string,
+  request: IncomingMessage,
+): Promise<string | null> {
+  if (host.zone !== "kap") return null;
+  const visitor = await findVisitor(deps.postgres.hot, host.slug, cookie);
+  if (!visitor) return null;
+  const origin = `${deps.addresses.scheme}://${request.headers.host}`;
+  if (!isFromOwnPage(request, origin)) {
+    if (visitor.audience === "public") return null;
+    throw new Refusal(403, "ORIGIN_MISMATCH", `a change made with the kap's cookie must come from a page of the kap: send Origin: ${origin}`);
+  }
+  credential.user = visitor.user;
+  credential.isMember = visitor.isOwn;
+  return visitor.caller;
 }
 
 async function proveBySecret(
@@ -135,7 +165,8 @@ async function proveMember(
   });
   const member = caller.member;
   if (!member || host.zone !== "kap") throw unauthenticated();
-  const { rows } = await deps.postgres.hot.query<{ org_id: string; audience: string; invited: string[] }>({
+  if (caller.mayOnlyEnrol) throw refuse("FORBIDDEN", "this organisation requires a second factor: enrol one, then call the kap");
+  const { rows } = await deps.postgres.hot.query<Pick<KapRow, "org_id" | "audience" | "invited">>({
     name: "kap-audience",
     text: "select org_id, audience, invited from kaps where slug = $1",
     values: [host.slug],
@@ -143,8 +174,7 @@ async function proveMember(
   const kap = rows[0];
   if (!kap) throw kapNotFound(host.slug);
   const isOwn = kap.org_id === caller.org.id;
-  const isListed = kap.invited.some((entry) => entry === member.email || (entry.startsWith("@") && member.email.endsWith(entry)));
-  if (kap.audience === "members" ? !isOwn : kap.audience === "invited" && !isListed) {
+  if (!mayEnter(kap, { email: member.email, isOwn })) {
     if (!isOwn) throw kapNotFound(host.slug);
     throw new Refusal(403, "FORBIDDEN", "this kap is open to the people on its list only: ask for an invitation");
   }

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Dispatcher } from "undici";
+import { withoutPlatformCookies } from "./hand-over-cookie.ts";
 import { dataPool } from "./runtime-client.ts";
 
 /** How a forwarded call ended, when it is not simply answered. */
@@ -37,7 +38,8 @@ export function forwardedHeaders(request: IncomingMessage, drop: ReadonlySet<str
   for (let i = 0; i < raw.length; i += 2) {
     const name = (raw[i] as string).toLowerCase();
     if (hopByHop.has(name) || drop.has(name) || name.startsWith("x-kapstone-") || name === "x-kap-caller") continue;
-    headers.push(raw[i] as string, raw[i + 1] as string);
+    const value = name === "cookie" ? withoutPlatformCookies(raw[i + 1] as string) : (raw[i + 1] as string);
+    if (value !== null) headers.push(raw[i] as string, value);
   }
   return headers;
 }

@@ -15,6 +15,7 @@ import { type CallCredential, proveSignature, readCallCredential } from "./call-
 import { abandonRuntime, ensureRuntime, type ReadyRuntime } from "./claims.ts";
 import { failureRefusal } from "./failure.ts";
 import { forward, forwardedHeaders } from "./forward.ts";
+import { signInRedirect } from "./hand-over.ts";
 import { requestBodyBytes } from "./limits.ts";
 
 const replayableBytes = 256 * 1024;
@@ -44,8 +45,9 @@ export async function serveKap(
 ): Promise<void> {
   const requestId = requestIdOf(request.headers["x-request-id"]);
   const runId = newId();
+  let hasRun = false;
   try {
-    const credential = readCallCredential(host, request);
+    const credential = readCallCredential(host, request, deps.addresses.scheme);
     const buffered = await bufferBody(request, credential);
     await countCall(deps, request, response, credential);
     const call: Call = { deps, request, response, requestId, runId, credential, buffered };
@@ -63,10 +65,11 @@ export async function serveKap(
       method: request.method ?? "GET",
       target: credential.target,
     });
-    if (!admission?.admitted) throw whyNot(host, credential, proof, admission);
+    if (!admission?.admitted) throw whyNot(deps, host, request, credential, proof, admission);
+    hasRun = true;
     await serveAdmitted(call, admission, proof ?? callerName(admission, credential));
   } catch (error) {
-    answerRefusal(deps, request, response, asRefusal(error), requestId, runId);
+    answerRefusal(deps, request, response, asRefusal(error), requestId, hasRun ? runId : null);
   }
 }
 
@@ -107,7 +110,14 @@ function badToken(credential: CallCredential): Refusal {
 }
 
 /** Why a call was not admitted, decided in the contract's order: unknown 404, bad credential 401, deleted 410, disabled and paused 503. */
-function whyNot(host: Host, credential: CallCredential, proof: string | null, admission: Admission | null): Refusal {
+function whyNot(
+  deps: Deps,
+  host: Host,
+  request: IncomingMessage,
+  credential: CallCredential,
+  proof: string | null,
+  admission: Admission | null,
+): Refusal {
   if (!admission)
     return credential.token === null
       ? kapNotFound(host.zone === "kap" ? host.slug : "here")
@@ -116,6 +126,8 @@ function whyNot(host: Host, credential: CallCredential, proof: string | null, ad
         : badToken(credential);
   if (credential.token !== null && admission.token_id === null) return badToken(credential);
   if (credential.token === null && proof === null && admission.audience !== "public") {
+    const signIn = signInRedirect(deps, admission, request);
+    if (signIn) return signIn;
     return refuse(
       "UNAUTHORIZED",
       "this kap is not public: call it with Authorization: Bearer kbt_…, an endpoint secret, or as a signed-in member",
@@ -242,7 +254,7 @@ function answerRefusal(
   response: ServerResponse,
   refusal: Refusal,
   requestId: string,
-  runId: string,
+  runId: string | null,
 ): void {
   if (refusal.status === 500) deps.log.error({ err: refusal.cause ?? refusal, request_id: requestId }, "a call failed");
   if (response.headersSent) {
@@ -255,7 +267,7 @@ function answerRefusal(
     "content-length": Buffer.byteLength(text),
     "cache-control": "no-store",
     "x-request-id": requestId,
-    "x-kap-run-id": runId,
+    ...(runId === null ? {} : { "x-kap-run-id": runId }),
     ...(!request.readableEnded && hasBody(request) ? { connection: "close" } : {}),
     ...refusal.options.headers,
   });

@@ -1,0 +1,68 @@
+import { Pool } from "undici";
+
+/** What a load run is told on its command line, as JSON. */
+export interface LoadOptions {
+  origin: string;
+  path: string;
+  headers: Record<string, string>;
+  connections: number;
+  /** Counted requests; a tenth of them run before, uncounted. */
+  requests: number;
+}
+
+/** What it prints, as JSON. Times in milliseconds. */
+export interface LoadResult {
+  perSecond: number;
+  p50: number;
+  p99: number;
+  failures: number;
+}
+
+/** Sends requests over `connections` connections, one at a time on each, and measures each from send to last byte. */
+async function load(options: LoadOptions): Promise<LoadResult> {
+  const pool = new Pool(options.origin, { connections: options.connections, pipelining: 1 });
+  let failures = 0;
+  const one = (): Promise<number> =>
+    new Promise((resolve) => {
+      const start = performance.now();
+      let status = 0;
+      pool.dispatch(
+        { method: "GET", path: options.path, headers: options.headers },
+        {
+          onRequestStart() {},
+          onResponseStart(_controller, code) {
+            status = code;
+          },
+          onResponseData() {},
+          onResponseEnd() {
+            if (status !== 200) failures += 1;
+            resolve(performance.now() - start);
+          },
+          onResponseError() {
+            failures += 1;
+            resolve(performance.now() - start);
+          },
+        },
+      );
+    });
+  const round = async (count: number): Promise<Float64Array> => {
+    const times = new Float64Array(count);
+    let next = 0;
+    await Promise.all(
+      Array.from({ length: options.connections }, async () => {
+        for (let at = next++; at < count; at = next++) times[at] = await one();
+      }),
+    );
+    return times;
+  };
+  await round(Math.max(options.connections, Math.ceil(options.requests / 10)));
+  failures = 0;
+  const start = performance.now();
+  const times = (await round(options.requests)).sort();
+  const seconds = (performance.now() - start) / 1000;
+  await pool.close();
+  const at = (share: number): number => times[Math.min(times.length - 1, Math.floor(times.length * share))] ?? 0;
+  return { perSecond: options.requests / seconds, p50: at(0.5), p99: at(0.99), failures };
+}
+
+console.log(JSON.stringify(await load(JSON.parse(process.argv[2] ?? "{}") as LoadOptions)));

@@ -1,0 +1,63 @@
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import type { LoadOptions, LoadResult } from "./load.ts";
+
+/** The core that what is measured runs on, and the one for the load and PostgreSQL. */
+export const cores = { measured: "0", rest: "1" };
+
+const hasTaskset = ((): boolean => {
+  try {
+    execFileSync("taskset", ["-c", "0", "true"]);
+    return true;
+  } catch {
+    return false;
+  }
+})();
+
+/** Whether processes can be pinned to cores here; without it figures of one core are those of the machine. */
+export const isPinned = hasTaskset;
+
+/** Starts a TypeScript file of this folder, or any command, on one core, and waits for its first line. */
+export async function startOn(
+  core: string,
+  command: string[],
+  env: Record<string, string> = {},
+): Promise<{ process: ChildProcess; firstLine: string }> {
+  const full = hasTaskset ? ["taskset", "-c", core, ...command] : command;
+  const child = spawn(full[0] as string, full.slice(1), { env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "inherit"] });
+  const firstLine = await new Promise<string>((resolve, reject) => {
+    createInterface({ input: child.stdout as NodeJS.ReadableStream }).once("line", resolve);
+    child.once("exit", (code) => reject(new Error(`${command.join(" ")} ended with ${code} before it said anything`)));
+  });
+  return { process: child, firstLine };
+}
+
+/** The command that runs a TypeScript file of this folder. */
+export function script(name: string, ...args: string[]): string[] {
+  return [process.execPath, "--no-node-snapshot", fileURLToPath(new URL(name, import.meta.url)), ...args];
+}
+
+/** Ends a process and waits until it has. */
+export async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = new Promise((resolve) => child.once("exit", resolve));
+  child.kill("SIGTERM");
+  const kill = setTimeout(() => child.kill("SIGKILL"), 15_000);
+  await ended;
+  clearTimeout(kill);
+}
+
+/** One load run in a process of its own on the other core. */
+export async function load(options: LoadOptions): Promise<LoadResult> {
+  const { process: child, firstLine } = await startOn(cores.rest, script("load.ts", JSON.stringify(options)));
+  await end(child);
+  return JSON.parse(firstLine) as LoadResult;
+}
+
+/** The median of some numbers. */
+export function median(values: number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 === 1 ? (sorted[middle] ?? 0) : ((sorted[middle - 1] ?? 0) + (sorted[middle] ?? 0)) / 2;
+}
