@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Deps } from "./deps.ts";
 import { serveKap } from "./gateway/gateway.ts";
+import { isDoorway, serveDoorway } from "./gateway/hand-over.ts";
 import type { Service } from "./http/route.ts";
 import { createServiceApp } from "./http/serve.ts";
 import { assignmentRoute } from "./internal/assignment-route.ts";
@@ -12,6 +13,7 @@ import { createDocumentationService } from "./services/documentation/documentati
 import { kapDataService } from "./services/kap-data/kap-data.ts";
 import { kapsService } from "./services/kaps/service.ts";
 import { orgsService } from "./services/orgs/orgs.ts";
+import { pagesService } from "./services/pages/pages.ts";
 import { internalRoutes as runInternalRoutes } from "./services/runs/internal.ts";
 import { runsService } from "./services/runs/service.ts";
 import { secretsService } from "./services/secrets/service.ts";
@@ -30,6 +32,7 @@ export const services: Service[] = [
   runsService,
   secretsService,
   triggersService,
+  pagesService,
 ];
 services.push(createDocumentationService(services));
 
@@ -45,7 +48,8 @@ export function createServices(deps: Deps): (request: IncomingMessage, response:
 export function createApp(deps: Deps, app = createServices(deps)): (request: IncomingMessage, response: ServerResponse) => void {
   return (request, response) => {
     const host = deps.addresses.read(request.headers.host);
-    if (host.zone === "kap" || host.zone === "runtime") void serveKap(deps, host, request, response);
+    if (host.zone === "kap" && isDoorway(request.url)) void serveDoorway(deps, host.slug, request, response);
+    else if (host.zone === "kap" || host.zone === "runtime") void serveKap(deps, host, request, response);
     else app(request, response);
   };
 }

@@ -25,6 +25,7 @@ import { createInternalServer } from "./internal/server.ts";
 import { outboxMail, relayMail } from "./mail.ts";
 import { closeKapConnections } from "./services/kap-data/kap-connection.ts";
 import { createBuilder } from "./services/kaps/build/builder.ts";
+import { startReseal } from "./services/secrets/service.ts";
 
 /** What differs between a laptop and a cluster: who keeps the runtimes, and who realises the desired state of kaps. */
 export interface ApiPorts {
@@ -73,6 +74,7 @@ export async function startApi(given: ApiConfig, ports: ApiPorts, log: Logger): 
   config.internalUrl ??= `http://${config.internalHost}:${internalPort}`;
   const handlers = Object.assign({}, ...services.map((service) => service.jobs?.(deps) ?? {}));
   const jobs = await startJobWorkers(postgres, handlers, { concurrency: config.jobConcurrency, log });
+  await startReseal(deps);
   const sweep = startRuntimeSweep(deps);
   const port = await listen(publicServer, config.host, config.port);
   return {

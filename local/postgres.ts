@@ -173,6 +173,7 @@ async function ensurePlatformDatabase(superuserUrl: string, password: string): P
     await client.query(`${verb} role ${login} login createrole createdb nosuperuser password ${pg.escapeLiteral(password)}`);
     const { rowCount: databases } = await client.query("select from pg_database where datname = $1", [platformLogin]);
     if (databases === 0) await client.query(`create database ${login} owner ${login}`);
+    await client.query(`revoke all on database ${login} from public`);
   } finally {
     await client.end();
   }

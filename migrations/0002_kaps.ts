@@ -1,4 +1,5 @@
 import type { Knex } from "knex";
+import { createKapCatalog } from "./kap-catalog.ts";
 
 /** Kaps: what they are, who may reach them, what they ran, and which runtimes serve them. */
 export async function up(db: Knex.Transaction): Promise<void> {
@@ -163,14 +164,13 @@ export async function up(db: Knex.Transaction): Promise<void> {
 
     create table kap_log_lines (
       run_id uuid not null,
-      attempt int not null,                           -- a mail's run may take several; each counts its lines from 1
-      n int not null,
+      n int not null,                                 -- counted from 1 by each attempt of a mail's run, so their times tell attempts apart
       kap_id uuid not null,
       position bigint not null,                       -- in the order in which a kap's lines became visible
       at timestamptz not null,
       level text not null,
       text text not null,
-      primary key (run_id, attempt, n)
+      primary key (run_id, n, at)
     );
     create unique index kap_log_lines_of on kap_log_lines (kap_id, position);
     create table kap_log_heads (                      -- the newest position of each kap's log: its row lock makes positions visible in order
@@ -252,6 +252,28 @@ export async function up(db: Knex.Transaction): Promise<void> {
       primary key (kap_id, day)
     );
 
+    -- How a browser gets from the organisation's host, where a session is, or from a mailed link, to a kap's own host: a code that is good once.
+    create table kap_handovers (
+      digest bytea primary key,
+      kap_id uuid not null references kaps (id),
+      credential_id uuid references credentials (id) on delete cascade,  -- of a member: the session
+      browser bytea,                                  -- of a member: digest of the cookie that the browser which set out holds
+      email text,                                     -- of a guest: the address the link was mailed to
+      expires_at timestamptz not null,
+      check ((credential_id is null) <> (email is null) and (credential_id is null) = (browser is null))
+    );
+    create index kap_handovers_age on kap_handovers (expires_at);
+    create table kap_sessions (                       -- cookies of kap hosts: a member's lives as long as the session it came from
+      digest bytea primary key,
+      kap_id uuid not null references kaps (id),
+      credential_id uuid references credentials (id) on delete cascade,
+      email text,
+      created_at timestamptz not null default now(),
+      expires_at timestamptz not null,
+      check ((credential_id is null) <> (email is null))
+    );
+    create index kap_sessions_age on kap_sessions (expires_at);
+
     -- Which runtime serves which kap: the truth for every replica of the gateway.
     create table runtimes (
       id uuid primary key,
@@ -270,4 +292,5 @@ export async function up(db: Knex.Transaction): Promise<void> {
     );
     create index runtimes_token on runtimes (token_digest);
   `);
+  await createKapCatalog(db);
 }

@@ -31,7 +31,8 @@ const refusedFunctions = [
   "ts\\_stat",
 ];
 
-/** Catalogs that say nothing about others: the rest is not readable, so that no listing shows a kap the names of another (decided §7.3). */
+/** Catalogs that say nothing about others: the rest is not readable, so that no listing shows a kap the names of another
+ * (decided §7.3). What runs as a kap's role reads the views of the schema `kap_catalog` instead, which show it its own. */
 const openCatalogs = [
   "pg_settings",
   "pg_timezone_names",

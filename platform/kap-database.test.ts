@@ -66,7 +66,7 @@ test("a kap's login does DDL and DML in its own schema, found without a qualifie
   await kap.query("insert into notes (text) values ('a')");
   expect((await kap.query("select twice(id) as n, (select text from shouts) as s from notes")).rows).toEqual([{ n: 2, s: "A" }]);
   const { rows } = await kap.query(
-    "select table_schema, table_name from information_schema.tables where table_schema not in ('information_schema', 'pg_catalog') order by 2",
+    "select table_schema, table_name from information_schema.tables where table_schema like 'kap\\_0%' order by 2",
   );
   expect(rows).toEqual([
     { table_schema: mine.schemaName, table_name: "notes" },
@@ -79,7 +79,7 @@ test("its sessions start with their limits", async () => {
   const { rows } = await kap.query(
     "select current_setting('statement_timeout') st, current_setting('temp_file_limit') tf, current_setting('search_path') sp, current_setting('idle_in_transaction_session_timeout') it",
   );
-  expect(rows).toEqual([{ st: "5s", tf: "256MB", sp: mine.schemaName, it: "10s" }]);
+  expect(rows).toEqual([{ st: "5s", tf: "2GB", sp: mine.schemaName, it: "10s" }]);
   await expect(kap.query("set temp_file_limit = -1")).rejects.toThrow(/permission denied/);
 });
 
@@ -171,6 +171,41 @@ test("no listing of information_schema names another kap or the platform", async
     if (text.includes(other.schemaName) || /schema":"kapstone/.test(text)) telling.push(name);
   }
   expect(telling).toEqual([]);
+});
+
+test("kap_catalog shows a kap its own things and PostgreSQL's, and nothing of another", async () => {
+  const kap = await login(mine);
+  const rows = async (sql: string): Promise<unknown[]> => (await kap.query(sql)).rows;
+  expect(
+    await rows("select relname from kap_catalog.pg_class where relname in ('notes', 'shouts', 'secrets', 'everything', 'kaps') order by 1"),
+  ).toEqual([{ relname: "notes" }, { relname: "shouts" }]);
+  expect(await rows("select nspname from kap_catalog.pg_namespace order by 1")).toEqual([
+    { nspname: "information_schema" },
+    { nspname: mine.schemaName },
+    { nspname: "kap_catalog" },
+    { nspname: "pg_catalog" },
+  ]);
+  expect(await rows("select typname from kap_catalog.pg_type where typname in ('mood', 'int4')")).toEqual([{ typname: "int4" }]);
+  expect(
+    await rows("select attname from kap_catalog.pg_attribute where attrelid = 'notes'::regclass and attnum > 0 order by attnum"),
+  ).toEqual([{ attname: "id" }, { attname: "text" }]);
+  // What is asked with a function that tells what it sees is told nothing of others either.
+  await kap.query(
+    "create function tell(n name) returns boolean language plpgsql cost 0.0001 as $$ begin raise notice '%', n; return true; end $$",
+  );
+  const told: string[] = [];
+  kap.on("notice", (notice) => told.push(notice.message ?? ""));
+  await kap.query("select count(*) from kap_catalog.pg_class where tell(relname)");
+  expect(told).toContain("notes");
+  expect(told).not.toContain("everything");
+  const { rows: views } = await kap.query("select table_name from information_schema.views where table_schema = 'kap_catalog'");
+  expect(views.length).toBeGreaterThan(20);
+  for (const { table_name } of views) {
+    expect([table_name, JSON.stringify(await rows(`select * from kap_catalog.${table_name}`))]).toEqual([
+      table_name,
+      expect.not.stringContaining(other.schemaName),
+    ]);
+  }
 });
 
 test("a kap's login cannot reach any other database of the server", async () => {

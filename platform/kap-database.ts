@@ -31,11 +31,12 @@ const roleSettings: Record<string, string> = {
   maintenance_work_mem: "32MB",
   max_parallel_workers_per_gather: "0",
 };
-const tempFileLimit = "256MB";
+/** More than five seconds of a statement can write on most disks, so that a runaway statement ends by its time, not by this. */
+const tempFileLimit = "2GB";
 const dropBatch = 200;
 
 /** The role through which kap roles may connect: one per platform login, so that deployments that share a server stay apart. */
-export function kapGroupOf(platformRole: string): string {
+function kapGroupOf(platformRole: string): string {
   return `${platformRole.slice(0, 55)}_kaps`;
 }
 
@@ -120,7 +121,7 @@ async function dropRelations(db: Knex, schemaName: string): Promise<number> {
  * Makes the group of kap roles and takes from PUBLIC what the owner of the database may take: connecting, temporary tables and the schema
  * `public`. Returns the group's name. One read when it is already so.
  */
-export async function ensureKapGroup(runner: SqlRunner, databaseName: string): Promise<string> {
+async function ensureKapGroup(runner: SqlRunner, databaseName: string): Promise<string> {
   const state = async (): Promise<{ role: string; done: boolean } | undefined> => {
     const [row] = await runSql<{ role: string; done: boolean }>(
       runner,
@@ -145,7 +146,7 @@ export async function ensureKapGroup(runner: SqlRunner, databaseName: string): P
        end if;
        revoke all on database ${identifier(databaseName)} from public;
        grant connect on database ${identifier(databaseName)} to ${identifier(group)};
-       if has_schema_privilege('public', 'create with grant option') then
+       if has_schema_privilege(to_regnamespace('public')::oid, 'create with grant option') then
          revoke all on schema public from public;
        end if;
      end $do$`,

@@ -53,11 +53,13 @@ const maxDescribed = 2_000;
  */
 export function runStatement(client: PoolClient, sql: string, params: SqlParameter[], limits: ResultLimits): Promise<SqlResult> {
   checkStatement(sql);
-  return new Promise((resolve, reject) => {
-    client.query(
-      new GuardedStatement(sql, params, limits, `${client.database ?? ""}/${client.user ?? ""}/${sql}`, resolve, reject) as never,
-    );
-  });
+  // A connection given up for the size of its result reports that as an error of the client too; the statement's refusal says it better.
+  const quiet = (): void => undefined;
+  client.on("error", quiet);
+  const user = `${client.database ?? ""}/${client.user ?? ""}`;
+  return new Promise<SqlResult>((resolve, reject) => {
+    client.query(new GuardedStatement(sql, params, limits, `${user}/${sql}`, resolve, reject) as never);
+  }).finally(() => client.off("error", quiet));
 }
 
 /** A query for `client.query`: pg calls `submit` and the `handle…` methods as messages arrive. */

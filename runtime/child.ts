@@ -16,6 +16,8 @@ interface Boot {
 }
 
 let engine: Engine | undefined;
+let kit = "";
+let memoryMb = 0;
 
 // Under memory pressure the kernel should take this process, not the supervisor that brings its successor.
 try {
@@ -26,34 +28,47 @@ try {
 
 const link = new SupervisorLink(
   (kind, a, b, text, bytes) => {
-    if (kind === frameKind.boot) boot(JSON.parse(text) as Boot, bytes.toString("utf8"));
+    if (kind === frameKind.boot) boot(JSON.parse(text) as Boot, bytes);
     else if (kind === frameKind.ping) link.send(frameKind.pong, a);
     else if (!engine) return;
     else if (kind === frameKind.settle) engine.answered(a, b === 1, text, bytes);
-    else if (kind === frameKind.load) engine.load(JSON.parse(text) as LoadHead, bytes.toString("utf8"));
+    else if (kind === frameKind.load) load(JSON.parse(text) as LoadHead, bytes.toString("utf8"));
     else if (kind === frameKind.unavailable) engine.revisionUnavailable(a, text);
     else if (kind === frameKind.drain) drain(engine);
-    else if (kind === frameKind.accept) accept(server(engine), () => link.send(frameKind.accepting));
+    else if (kind === frameKind.accept) accept(listen(), () => link.send(frameKind.accepting));
   },
   (slot) => engine?.releaseSlot(slot),
 );
 
-function boot(options: Boot, kit: string): void {
-  const sandbox = new Sandbox(kit, options.memory_mb, () => process.kill(process.pid, "SIGKILL"));
-  engine = new Engine(sandbox, link, new BoardWriter(inheritedFd.board));
+function boot(options: Boot, script: Uint8Array): void {
+  kit = Buffer.from(script).toString("utf8");
+  engine = createEngine(options.memory_mb);
   link.send(frameKind.ready);
+}
+
+function createEngine(limitMb: number): Engine {
+  memoryMb = limitMb;
+  // isolated-vm has lost control of the isolate: nothing in this process can be trusted to go on.
+  const sandbox = new Sandbox(kit, limitMb, () => process.kill(process.pid, "SIGKILL"));
+  const made = new Engine(sandbox, link, new BoardWriter(inheritedFd.board));
+  made.onLost = () => {
+    listener?.close();
+    listener?.closeIdleConnections();
+  };
+  return made;
+}
+
+/** The first load may bring another memory limit than the warm isolate has: then it is made anew, while nothing runs in it. */
+function load(head: LoadHead, bundle: string): void {
+  if (engine && !engine.program && head.limits.memory_mb !== memoryMb) engine = createEngine(head.limits.memory_mb);
+  engine?.load(head, bundle);
 }
 
 let listener: ReturnType<typeof createDataListener> | undefined;
 
-function server(running: Engine): ReturnType<typeof createDataListener> {
-  listener ??= createDataListener(running);
-  const made = listener;
-  running.onLost = () => {
-    made.close();
-    made.closeIdleConnections();
-  };
-  return made;
+function listen(): ReturnType<typeof createDataListener> {
+  listener ??= createDataListener(() => engine);
+  return listener;
 }
 
 function drain(running: Engine): void {

@@ -46,7 +46,14 @@ async function outcomeOf(path: string, runId = crypto.randomUUID()): Promise<{ s
 }
 
 async function servesAgain(): Promise<void> {
-  await until(() => runtime.call("/ok").then((reply) => reply.text === "ok").catch(() => false), "the kap to serve again");
+  await until(
+    () =>
+      runtime
+        .call("/ok")
+        .then((reply) => reply.text === "ok")
+        .catch(() => false),
+    "the kap to serve again",
+  );
 }
 
 test.each([
@@ -64,18 +71,21 @@ test.each([
   expect((await runtime.call("/ok")).text).toBe("ok");
 });
 
-test.each(["arrays", "strings", "typed", "map"])("%s ends as memory-exceeded, and so do the runs in flight; the next one works", async (name) => {
-  const neighbourId = crypto.randomUUID();
-  const neighbour = outcomeOf("/slow", neighbourId);
-  await until(async () => (await runtime.state()).in_flight > 0, "the neighbour in flight");
-  const { outcome, status } = await outcomeOf(`/${name}`);
-  expect(["memory-exceeded", "cpu-exceeded", "error"]).toContain(outcome);
-  if (outcome === "memory-exceeded") {
-    expect([503, null]).toContain(status);
-    expect((await neighbour).outcome).toBe("memory-exceeded");
-  } else expect((await neighbour).outcome).toBe("ok");
-  await servesAgain();
-});
+test.each(["arrays", "strings", "typed", "map"])(
+  "%s ends as memory-exceeded, and so do the runs in flight; the next one works",
+  async (name) => {
+    const neighbourId = crypto.randomUUID();
+    const neighbour = outcomeOf("/slow", neighbourId);
+    await until(async () => (await runtime.state()).in_flight > 0, "the neighbour in flight");
+    const { outcome, status } = await outcomeOf(`/${name}`);
+    expect(["memory-exceeded", "cpu-exceeded", "error"]).toContain(outcome);
+    if (outcome === "memory-exceeded") {
+      expect([503, null]).toContain(status);
+      expect((await neighbour).outcome).toBe("memory-exceeded");
+    } else expect((await neighbour).outcome).toBe("ok");
+    await servesAgain();
+  },
+);
 
 test.each(["json", "bigint"])("%s wedges the isolate: the process is killed, the outcome is typed, the spare serves", async (name) => {
   const neighbourId = crypto.randomUUID();

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 /** Where this process's own code lies: the source folder, or the folder of bundled files in an image. The only place that knows. */
-const home = new URL(import.meta.url.endsWith(".ts") ? "./" : "./", import.meta.url);
+const home = new URL("./", import.meta.url);
 
 const inHome = (name: string): string => fileURLToPath(new URL(name, home));
 

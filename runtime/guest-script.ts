@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import type { BuildOptions } from "esbuild";
 import { bundledGuest, guestSource } from "./entry-paths.ts";
 
 /**
@@ -23,30 +24,33 @@ export async function guestScript(): Promise<string> {
   return script;
 }
 
+/** Names of classes stay as they are: programs see them. Strict frames hide `this` and functions from Error.prepareStackTrace. */
+const buildOptions = {
+  bundle: true,
+  write: false,
+  format: "iife",
+  platform: "neutral",
+  mainFields: ["module", "main"],
+  target: "esnext",
+  minifySyntax: true,
+  minifyWhitespace: true,
+  banner: { js: '"use strict";' },
+  legalComments: "none",
+  logLevel: "silent",
+} as const satisfies BuildOptions;
+
 /** Bundles the kit (also used by the image build). */
 export async function bundleGuest(entry: string = guestSource()): Promise<string> {
   const { build } = await import("esbuild");
-  const result = await build({
-    entryPoints: [entry],
-    bundle: true,
-    write: false,
-    format: "iife",
-    platform: "neutral",
-    mainFields: ["module", "main"],
-    target: "esnext",
-    minifySyntax: true,
-    minifyWhitespace: true,
-    legalComments: "none",
-    logLevel: "silent",
-  });
+  const result = await build({ ...buildOptions, mainFields: [...buildOptions.mainFields], entryPoints: [entry] });
   const script = result.outputFiles[0]?.text;
   if (script === undefined) throw new Error(`esbuild made nothing of ${entry}`);
   return script;
 }
 
-/** Digest over the names, sizes and change times of the kit's sources, and the lock of what it bundles. */
+/** Digest over the names, sizes and change times of the kit's sources, the lock of what it bundles, and how it is bundled. */
 function sourceDigest(folder: string): string {
-  const hash = createHash("sha256");
+  const hash = createHash("sha256").update(JSON.stringify(buildOptions));
   for (const name of readdirSync(folder, { recursive: true }).map(String).sort()) {
     const { size, mtimeMs } = statSync(join(folder, name));
     hash.update(`${name}\0${size}\0${mtimeMs}\n`);

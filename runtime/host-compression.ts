@@ -14,7 +14,7 @@ const makers = {
   decompress: { gzip: createGunzip, deflate: createInflate, "deflate-raw": createInflateRaw },
 } as const;
 
-interface Session {
+interface Coder {
   zlib: ReturnType<typeof createGzip>;
   direction: "compress" | "decompress";
   output: Buffer[];
@@ -31,14 +31,14 @@ export interface HostCompression {
 }
 
 export function createHostCompression(): HostCompression {
-  const runs = new Map<number, Map<number, Session>>();
+  const runs = new Map<number, Map<number, Coder>>();
 
   function open(runKey: number, id: number, format: string, direction: string): void {
-    const sessions = runs.get(runKey) ?? new Map<number, Session>();
-    if (sessions.size >= maxStreams) throw new RangeError(`A run may hold ${maxStreams} compression streams: finish some first.`);
+    const coders = runs.get(runKey) ?? new Map<number, Coder>();
+    if (coders.size >= maxStreams) throw new RangeError(`A run may hold ${maxStreams} compression streams: finish some first.`);
     if (direction !== "compress" && direction !== "decompress") throw new TypeError("Unknown direction.");
     if (!Object.hasOwn(makers[direction], format)) throw new TypeError(`Unsupported compression format: ${format.slice(0, 40)}`);
-    const session: Session = {
+    const coder: Coder = {
       zlib: makers[direction][format as "gzip"](),
       direction,
       output: [],
@@ -47,23 +47,23 @@ export function createHostCompression(): HostCompression {
       error: null,
       fail: () => {},
     };
-    session.zlib.on("data", (part: Buffer) => session.output.push(part));
-    session.zlib.on("end", () => {
-      session.hasEnded = true;
+    coder.zlib.on("data", (part: Buffer) => coder.output.push(part));
+    coder.zlib.on("end", () => {
+      coder.hasEnded = true;
     });
-    session.zlib.on("error", (error: Error) => {
-      session.error = error;
-      session.fail(error);
+    coder.zlib.on("error", (error: Error) => {
+      coder.error = error;
+      coder.fail(error);
     });
-    sessions.set(id, session);
-    runs.set(runKey, sessions);
+    coders.set(id, coder);
+    runs.set(runKey, coders);
   }
 
   function close(runKey: number, id: number): void {
-    const sessions = runs.get(runKey);
-    sessions?.get(id)?.zlib.destroy();
-    sessions?.delete(id);
-    if (sessions?.size === 0) runs.delete(runKey);
+    const coders = runs.get(runKey);
+    coders?.get(id)?.zlib.destroy();
+    coders?.delete(id);
+    if (coders?.size === 0) runs.delete(runKey);
   }
 
   return {
@@ -77,17 +77,17 @@ export function createHostCompression(): HostCompression {
         close(runKey, id);
         return {};
       }
-      const session = runs.get(runKey)?.get(id);
-      if (session === undefined) throw new TypeError("The compression stream is closed.");
+      const coder = runs.get(runKey)?.get(id);
+      if (coder === undefined) throw new TypeError("The compression stream is closed.");
       try {
-        if (method === "write") await write(session, data);
-        else if (method === "finish") await finish(session);
+        if (method === "write") await write(coder, data);
+        else if (method === "finish") await finish(coder);
         else throw new TypeError(`There is no compression operation ${method}.`);
       } catch (error) {
         close(runKey, id);
         throw error instanceof TypeError ? error : new TypeError("The compressed data are not valid.");
       }
-      const bytes = taken(session);
+      const bytes = taken(coder);
       if (method === "finish") close(runKey, id);
       return { bytes };
     },
@@ -97,42 +97,42 @@ export function createHostCompression(): HostCompression {
   };
 }
 
-async function write(session: Session, data: Uint8Array): Promise<void> {
-  if (data.length > maxPart[session.direction]) throw new TypeError("The part is too large.");
-  if (session.hasEnded) throw afterEnd();
-  session.received += data.length;
-  await settled(session, (resolve) => session.zlib.write(data, () => resolve()));
-  if (session.direction === "decompress" && session.zlib.bytesWritten < session.received) throw afterEnd();
+async function write(coder: Coder, data: Uint8Array): Promise<void> {
+  if (data.length > maxPart[coder.direction]) throw new TypeError("The part is too large.");
+  if (coder.hasEnded) throw afterEnd();
+  coder.received += data.length;
+  await settled(coder, (resolve) => coder.zlib.write(data, () => resolve()));
+  if (coder.direction === "decompress" && coder.zlib.bytesWritten < coder.received) throw afterEnd();
 }
 
-async function finish(session: Session): Promise<void> {
-  if (session.hasEnded) return;
-  await settled(session, (resolve) => {
-    session.zlib.once("end", resolve);
-    session.zlib.end();
+async function finish(coder: Coder): Promise<void> {
+  if (coder.hasEnded) return;
+  await settled(coder, (resolve) => {
+    coder.zlib.once("end", resolve);
+    coder.zlib.end();
   });
 }
 
 const afterEnd = () => new TypeError("There are bytes after the end of the compressed data.");
 
 /** Waits for one step of the stream, or for its failure or its end by another hand. */
-async function settled(session: Session, step: (resolve: () => void) => void): Promise<void> {
-  if (session.error !== null) throw session.error;
-  const closed = () => session.fail(session.error ?? new TypeError("The compression stream is closed."));
+async function settled(coder: Coder, step: (resolve: () => void) => void): Promise<void> {
+  if (coder.error !== null) throw coder.error;
+  const closed = () => coder.fail(coder.error ?? new TypeError("The compression stream is closed."));
   try {
     await new Promise<void>((resolve, reject) => {
-      session.fail = reject;
-      session.zlib.once("close", closed);
+      coder.fail = reject;
+      coder.zlib.once("close", closed);
       step(resolve);
     });
   } finally {
-    session.zlib.off("close", closed);
+    coder.zlib.off("close", closed);
   }
 }
 
 /** What has come out since the last call, in an ArrayBuffer of its own. */
-function taken(session: Session): ArrayBuffer {
-  const output = new Uint8Array(Buffer.concat(session.output)).buffer;
-  session.output = [];
+function taken(coder: Coder): ArrayBuffer {
+  const output = new Uint8Array(Buffer.concat(coder.output)).buffer;
+  coder.output = [];
   return output;
 }

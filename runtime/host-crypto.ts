@@ -28,6 +28,7 @@ const algorithms = new Set(
 
 /** A thread of the pool works on these unaccounted, so they are bounded: about a second each on a slow core. */
 const maxIterations = 2_000_000;
+const maxKeyBytes = 65_536;
 const maxModulusLength = 4096;
 const maxDerivedBits = 1_048_576;
 const maxHmacBits = 65_536;
@@ -147,8 +148,11 @@ export function createHostCrypto(): HostCrypto {
     return params;
   }
 
-  const bits = (length: unknown): number => {
+  /** The number of bits to derive; PBKDF2 works through its iterations once for every 160 to 512 of them. */
+  const bits = (params: Params, length: unknown): number => {
     if (Number(length) > maxDerivedBits) refuse("OperationError", `At most ${maxDerivedBits} bits are derived at once.`);
+    const rounds = Math.ceil(Number(length) / 256) * Number(params.iterations ?? 0);
+    if (rounds > 2 * maxIterations) refuse("NotSupportedError", "So many bits with so many iterations cost too much.");
     return length as number;
   };
 
@@ -173,6 +177,7 @@ export function createHostCrypto(): HostCrypto {
     async importKey({ format, algorithm, extractable, usages, jwk }, data) {
       const params = paramsOf(algorithm) as unknown as webcrypto.RsaHashedImportParams;
       const use = usages as webcrypto.KeyUsage[];
+      if (data.length > maxKeyBytes) refuse("DataError", `A key has at most ${maxKeyBytes} bytes.`);
       // Keys to derive from may never be extractable, and are nothing but their bytes.
       if (isDerivation(params.name)) {
         const key = await subtle.importKey(format as "raw", data, params, extractable as boolean, use);
@@ -190,14 +195,18 @@ export function createHostCrypto(): HostCrypto {
       const exported = await subtle.exportKey(format as "jwk", keyOf(key));
       return exported instanceof ArrayBuffer ? { bytes: exported } : { text: JSON.stringify(exported) };
     },
-    deriveBits: async ({ algorithm, key, length }) => ({
-      bytes: await subtle.deriveBits(paramsOf(algorithm) as unknown as webcrypto.HkdfParams, keyOf(key), bits(length)),
-    }),
+    async deriveBits({ algorithm, key, length }) {
+      const params = paramsOf(algorithm);
+      return { bytes: await subtle.deriveBits(params as unknown as webcrypto.HkdfParams, keyOf(key), bits(params, length)) };
+    },
     async deriveKey({ algorithm, key, derived, extractable, usages }) {
+      const params = paramsOf(algorithm);
+      const wanted = sealable(paramsOf(derived));
+      bits(params, wanted.length ?? 1024);
       const made = await subtle.deriveKey(
-        paramsOf(algorithm) as unknown as webcrypto.HkdfParams,
+        params as unknown as webcrypto.HkdfParams,
         keyOf(key),
-        sealable(paramsOf(derived)) as unknown as webcrypto.HmacImportParams,
+        wanted as unknown as webcrypto.HmacImportParams,
         true,
         usages as webcrypto.KeyUsage[],
       );

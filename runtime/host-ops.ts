@@ -22,6 +22,11 @@ export interface HostOps {
   forget(runKey: number): void;
 }
 
+/** The JSON of a call: parameters, a key, a signature. What is large crosses as bytes. */
+const maxArgumentLength = 262_144;
+/** Text or bytes of one synchronous call: it works on the thread that serves every run. */
+const maxSyncLength = 67_108_864;
+
 /** Calls of one run that may be at work at the same time; a further one is refused, so that no run fills the thread pool's queue. */
 const maxPendingCalls = 64;
 
@@ -34,6 +39,8 @@ export function createHostOps(): HostOps {
       try {
         const run = syncOps[op];
         if (run === undefined) throw new TypeError(`There is no operation ${op}.`);
+        if (text.length > maxSyncLength || (bytes?.byteLength ?? 0) > maxSyncLength)
+          throw new RangeError("At most 64 MiB are worked on at once.");
         const answer = run(text, bytes);
         return typeof answer === "string" ? `=${answer}` : answer;
       } catch (error) {
@@ -45,6 +52,7 @@ export function createHostOps(): HostOps {
       const count = pending.get(runKey) ?? 0;
       if (count >= maxPendingCalls)
         throw namedError("OperationError", `A run may have ${maxPendingCalls} crypto and compression calls at work: await some first.`);
+      if (text.length > maxArgumentLength) throw namedError("OperationError", "The parameters are too large.");
       pending.set(runKey, count + 1);
       try {
         const input: unknown = text === "" ? {} : JSON.parse(text);

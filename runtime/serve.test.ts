@@ -24,12 +24,19 @@ await runtime.claim(
   };
   exports.default = { fetch: (request, ctx) => routes[new URL(request.url).pathname](request, ctx) };
 `.replace("import_count = (globalThis.import_count ?? 0) + 1;", ""),
-  { secrets: { TOKEN: "s3cr3t-value" }, limits: { ...defaultLimits, request_body_bytes: 1_000_000, response_body_bytes: 2_000_000, log_lines: 10, log_line_bytes: 200 } },
+  {
+    secrets: { TOKEN: "s3cr3t-value" },
+    limits: { ...defaultLimits, request_body_bytes: 1_000_000, response_body_bytes: 2_000_000, log_lines: 10, log_line_bytes: 200 },
+  },
 );
 
 test("the program sees the request as its caller made it, and nothing of the platform's", async () => {
   const user = Buffer.from(JSON.stringify({ id: "u1", email: "a@b.c", name: "Ä", role: "member" })).toString("base64url");
-  const reply = await runtime.call("/see?a=1&b=%20", { method: "POST", body: "grüße", headers: { "x-kapstone-user": user, "x-mine": "1" } });
+  const reply = await runtime.call("/see?a=1&b=%20", {
+    method: "POST",
+    body: "grüße",
+    headers: { "x-kapstone-user": user, "x-mine": "1" },
+  });
   expect(reply.status).toBe(200);
   const seen = JSON.parse(reply.text);
   expect(seen).toMatchObject({
@@ -42,7 +49,12 @@ test("the program sees the request as its caller made it, and nothing of the pla
   });
   expect(seen.headers).toMatchObject({ "x-mine": "1", "x-kap-caller": "anonymous", host: "hits.kaps.localhost:8080" });
   expect(Object.keys(seen.headers).filter((name) => name.startsWith("x-kapstone-"))).toEqual([]);
-  expect(await runtime.ended(reply.runId)).toMatchObject({ outcome: "ok", http_status: 200, detail: null, phases: { handler_ms: expect.any(Number) } });
+  expect(await runtime.ended(reply.runId)).toMatchObject({
+    outcome: "ok",
+    http_status: 200,
+    detail: null,
+    phases: { handler_ms: expect.any(Number) },
+  });
 });
 
 test("a throw is 500, no Response is 500, and the detail names the place without the secret", async () => {
@@ -119,15 +131,18 @@ test("a slow reader holds a streamed answer back instead of filling memory", asy
   await new Promise<void>((resolve) => upstream.listen(0, "127.0.0.1", resolve));
   upstream.close();
   const received = await new Promise<number>((resolve, reject) => {
-    const request = httpRequest({ socketPath: runtime.dataPath, path: "/bigstream", headers: { "x-kapstone-revision": "1" } }, (response) => {
-      // Nothing is read for a while; the program's stream must stop by itself, so the run is still alive.
-      setTimeout(() => {
-        let bytes = 0;
-        response.on("data", (piece: Buffer) => (bytes += piece.length));
-        response.on("close", () => resolve(bytes));
-        response.on("error", () => undefined);
-      }, 300);
-    });
+    const request = httpRequest(
+      { socketPath: runtime.dataPath, path: "/bigstream", headers: { "x-kapstone-revision": "1" } },
+      (response) => {
+        // Nothing is read for a while; the program's stream must stop by itself, so the run is still alive.
+        setTimeout(() => {
+          let bytes = 0;
+          response.on("data", (piece: Buffer) => (bytes += piece.length));
+          response.on("close", () => resolve(bytes));
+          response.on("error", () => undefined);
+        }, 300);
+      },
+    );
     request.on("error", reject);
     request.end();
   });

@@ -51,8 +51,10 @@ export function signAssignment(claimKey: string, assignment: Assignment): string
 
 /** Composes the assignment of a kap as it stands now. Throws when the kap does not exist any more. */
 export async function composeAssignment(deps: Deps, kapId: string, runtime: { id: string; token: string }): Promise<Assignment> {
-  const [kap, secrets] = await Promise.all([assignmentOf(deps.db, kapId), effectiveSecrets(deps.db, deps.keyring, kapId)]);
+  const kap = await assignmentOf(deps.db, kapId);
   if (!kap) throw new Error(`the kap ${kapId} is gone`);
+  // After the revision, never before or beside it: newer secrets under an older revision are fetched again, the other way round they would never be.
+  const secrets = await effectiveSecrets(deps.db, deps.keyring, kapId);
   const now = Math.floor(Date.now() / 1000);
   const database = new URL(deps.config.databaseUrl);
   const [host, port] = (deps.config.kapDatabaseHost ?? database.host).split(":");

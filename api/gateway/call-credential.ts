@@ -106,7 +106,11 @@ async function proveVisitor(
   const origin = `${deps.addresses.scheme}://${request.headers.host}`;
   if (!isFromOwnPage(request, origin)) {
     if (visitor.audience === "public") return null;
-    throw new Refusal(403, "ORIGIN_MISMATCH", `a change made with the kap's cookie must come from a page of the kap: send Origin: ${origin}`);
+    throw new Refusal(
+      403,
+      "ORIGIN_MISMATCH",
+      `a change made with the kap's cookie must come from a page of the kap: send Origin: ${origin}`,
+    );
   }
   credential.user = visitor.user;
   credential.isMember = visitor.isOwn;
@@ -174,7 +178,7 @@ async function proveMember(
   const kap = rows[0];
   if (!kap) throw kapNotFound(host.slug);
   const isOwn = kap.org_id === caller.org.id;
-  if (!mayEnter(kap, { email: member.email, isOwn })) {
+  if (!mayEnter(kap, { email: member.email, isOwn, isGuest: false })) {
     if (!isOwn) throw kapNotFound(host.slug);
     throw new Refusal(403, "FORBIDDEN", "this kap is open to the people on its list only: ask for an invitation");
   }

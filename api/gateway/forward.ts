@@ -39,7 +39,7 @@ export function forwardedHeaders(request: IncomingMessage, drop: ReadonlySet<str
     const name = (raw[i] as string).toLowerCase();
     if (hopByHop.has(name) || drop.has(name) || name.startsWith("x-kapstone-") || name === "x-kap-caller") continue;
     const value = name === "cookie" ? withoutPlatformCookies(raw[i + 1] as string) : (raw[i + 1] as string);
-    if (value !== null) headers.push(raw[i] as string, value);
+    if (value !== null) headers.push(name, value); // in lower case, as the program reads them
   }
   return headers;
 }

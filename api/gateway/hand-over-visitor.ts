@@ -20,11 +20,13 @@ export function isListed(invited: readonly string[], email: string): boolean {
 }
 
 /**
- * The audience rule: `members` are those of the organisation; `invited` only who is listed, members too; `public` is anyone (decided §7.3).
+ * The audience rule: `members` are those of the organisation; `invited` only who is listed, members too; `public` is anyone (decided §7.3). An account elsewhere
+ * proves no address (signing up does not), so who is listed and no member of the organisation comes in by a mailed link only.
  */
-export function mayEnter(kap: Pick<KapRow, "audience" | "invited">, visitor: { email: string; isOwn: boolean }): boolean {
+export function mayEnter(kap: Pick<KapRow, "audience" | "invited">, visitor: { email: string; isOwn: boolean; isGuest: boolean }): boolean {
   if (kap.audience === "public") return true;
-  return kap.audience === "members" ? visitor.isOwn : isListed(kap.invited, visitor.email);
+  if (kap.audience === "members") return visitor.isOwn;
+  return (visitor.isOwn || visitor.isGuest) && isListed(kap.invited, visitor.email);
 }
 
 interface VisitorRow {
@@ -70,7 +72,7 @@ export async function findVisitor(hot: pg.Pool, slug: string, cookie: string): P
   const row = rows[0];
   if (!row) return null;
   const visitor = visitorOf(row);
-  return mayEnter(row, { email: visitor.user.email, isOwn: visitor.isOwn }) ? visitor : null;
+  return mayEnter(row, { email: visitor.user.email, isOwn: visitor.isOwn, isGuest: row.guest !== null }) ? visitor : null;
 }
 
 function visitorOf(row: VisitorRow): Visitor {

@@ -65,7 +65,7 @@ function setOut(deps: Deps, kap: { slug: string; org_slug: string }, request: In
 export async function serveDoorway(deps: Deps, slug: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
   const requestId = requestIdOf(request.headers["x-request-id"]);
   response.setHeader("x-request-id", requestId);
-  for (const [name, value] of Object.entries(pageHeaders)) response.setHeader(name, value);
+  for (const [name, value] of Object.entries(pageHeaders())) response.setHeader(name, value);
   try {
     const address = clientAddress(request, new Set(deps.config.trustedProxies));
     checkRate(await deps.limiter.take(`call-address:${address}`, deps.config.requestsPerMinute), "calls a minute from this address");
@@ -94,7 +94,8 @@ async function answerDoorway(deps: Deps, slug: string, request: IncomingMessage,
   if (request.method !== "POST" || url.pathname === stylePath) {
     throw refuse("METHOD_NOT_ALLOWED", `${request.method} is not a method of this path: it has ${allow}`, { headers: { allow } });
   }
-  if (!isFromOwnPage(request, origin)) throw new Refusal(403, "ORIGIN_MISMATCH", "this form was sent from another site: open the kap itself");
+  if (!isFromOwnPage(request, origin))
+    throw new Refusal(403, "ORIGIN_MISMATCH", "this form was sent from another site: open the kap itself");
   const form = new URLSearchParams((await readBody(request, formBytes)).toString("utf8"));
   if (url.pathname === leavePath) return leave(deps, request, response, addressWithin(origin, form.get("to")));
   return enter(deps, slug, request, response, { code: form.get("code") ?? "", to: form.get("to"), isConfirmed: true });
@@ -179,5 +180,9 @@ function linkOver(slug: string, to: string): string {
 }
 
 function sorry(title: string, message: string): string {
-  return renderPage({ title, stylePath, main: html`<h1>${title}</h1><p>${message}</p><p><a class="button" href="/">Go to the kap</a></p>` });
+  return renderPage({
+    title,
+    stylePath,
+    main: html`<h1>${title}</h1><p>${message}</p><p><a class="button" href="/">Go to the kap</a></p>`,
+  });
 }

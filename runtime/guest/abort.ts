@@ -1,6 +1,7 @@
 /** AbortController and AbortSignal (DOM §3). */
 import { DOMException } from "./dom-exception.ts";
 import { defineHandler, Event, EventTarget } from "./events.ts";
+import { NativePromise, promiseThen } from "./primordials.ts";
 import { startTimer } from "./timers.ts";
 
 const key = Symbol("construct");
@@ -97,4 +98,26 @@ export class AbortController {
   get [Symbol.toStringTag](): string {
     return "AbortController";
   }
+}
+
+/** The promise's outcome, or the signal's reason as soon as it aborts; `onAbort` runs then. */
+export function untilAborted<T>(signal: AbortSignal | null, promise: Promise<T>, onAbort: () => void): Promise<T> {
+  if (signal === null) return promise;
+  return new NativePromise<T>((resolve, reject) => {
+    const stop = whenAborted(signal, () => {
+      onAbort();
+      reject(signal.reason);
+    });
+    promiseThen(
+      promise,
+      (value) => {
+        stop();
+        resolve(value);
+      },
+      (reason) => {
+        stop();
+        reject(reason);
+      },
+    );
+  });
 }

@@ -2,10 +2,11 @@
  * The body of a Request or Response (Fetch §5.3). Text and bytes stay what they are: a stream is made only when the program asks for one, and
  * a body that still lies with the host is pulled from there without one.
  */
+import { type AbortSignal, untilAborted } from "./abort.ts";
 import { Blob, bytesOfBlob } from "./blob.ts";
 import { FormData, parseFormData, serializeFormData } from "./form-data.ts";
 import { callHost } from "./host.ts";
-import { jsonParse, U8, viewByteLength } from "./primordials.ts";
+import { jsonParse, promiseThen, U8, viewByteLength } from "./primordials.ts";
 import { isDisturbed, isReadableStream, ReadableStream } from "./streams.ts";
 import { URLSearchParams } from "./url-search-params.ts";
 import { concatBytes, copyOf, decodeText, encodeUtf8, exactBuffer, viewOf } from "./utf8.ts";
@@ -19,11 +20,14 @@ export interface HostSource {
   pull: string;
   cancel: string;
   argument: { streamId: number } | undefined;
+  /** Ends the reading when it aborts. */
+  signal: AbortSignal | null;
 }
 
 type Source = string | Bytes | HostSource | null;
 
-const isHostSource = (source: Source): source is HostSource => typeof source === "object" && source !== null && !(source instanceof U8);
+export const isHostSource = (source: Source): source is HostSource =>
+  typeof source === "object" && source !== null && !(source instanceof U8);
 
 export class Body {
   /** What the body is made of; null when it is empty or only the stream is left. */
@@ -148,8 +152,11 @@ export function extractBody(init: BodyInit): Body {
 }
 
 /** The next part from the host, or null at the end. */
-async function pull(source: HostSource): Promise<Bytes | null> {
-  const { bytes } = await callHost(source.runKey, source.pull, source.argument);
+export async function pullPart(source: HostSource): Promise<Bytes | null> {
+  const { runKey, pull, cancel, argument, signal } = source;
+  signal?.throwIfAborted();
+  const call = callHost(runKey, pull, argument);
+  const { bytes } = await untilAborted(signal, call, () => promiseThen(callHost(runKey, cancel, argument), undefined, () => {}));
   return bytes === undefined ? null : new U8(bytes);
 }
 
@@ -157,7 +164,7 @@ async function pullAll(source: HostSource): Promise<Bytes> {
   const parts: Bytes[] = [];
   let total = 0;
   for (;;) {
-    const part = await pull(source);
+    const part = await pullPart(source);
     if (part === null) return concatBytes(parts, total);
     parts[parts.length] = part;
     total += viewByteLength(part);
@@ -165,7 +172,7 @@ async function pullAll(source: HostSource): Promise<Bytes> {
 }
 
 /** Reads a stream to its end; every chunk must be bytes. */
-export async function readAll(stream: ReadableStream<unknown>): Promise<Bytes> {
+async function readAll(stream: ReadableStream<unknown>): Promise<Bytes> {
   const reader = stream.getReader();
   const parts: Bytes[] = [];
   let total = 0;
@@ -189,7 +196,7 @@ function streamOfHost(source: HostSource): ReadableStream<Bytes> {
     {
       type: "bytes",
       async pull(controller) {
-        const part = await pull(source);
+        const part = await pullPart(source);
         if (part !== null && part.length > 0) return controller.enqueue(part);
         if (part !== null) return;
         controller.close();

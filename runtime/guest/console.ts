@@ -3,6 +3,7 @@ import { currentRunKey } from "./current-run.ts";
 import { host } from "./host.ts";
 import { inspect } from "./inspect.ts";
 import { stringSlice, toWellFormed } from "./primordials.ts";
+import { findRun } from "./run.ts";
 
 type Level = "debug" | "info" | "warn" | "error";
 
@@ -45,7 +46,6 @@ export function format(values: readonly unknown[]): string {
   return [text, ...rest.slice(used).map((value) => (typeof value === "string" ? value : inspect(value)))].join(" ");
 }
 
-let depth = 0;
 const counts = new Map<string, number>();
 const timers = new Map<string, number>();
 
@@ -56,8 +56,10 @@ function write(level: Level, values: readonly unknown[]): void {
   } catch {
     text = "[message that cannot be shown]";
   }
+  const runKey = currentRunKey();
+  const depth = findRun(runKey)?.groupDepth ?? 0;
   if (depth > 0) text = `${"  ".repeat(depth)}${text.replaceAll("\n", `\n${"  ".repeat(depth)}`)}`;
-  host.log(currentRunKey(), level, toWellFormed(stringSlice(text, 0, messageLength)));
+  host.log(runKey, level, toWellFormed(stringSlice(text, 0, messageLength)));
 }
 
 const elapsed = (label: string): string | null => {
@@ -125,11 +127,13 @@ export const console = {
   },
   group(...values: unknown[]) {
     if (values.length > 0) write("info", values);
-    if (depth < 20) depth++;
+    const run = findRun(currentRunKey());
+    if (run !== undefined && run.groupDepth < 20) run.groupDepth++;
   },
   groupCollapsed: (...values: unknown[]) => console.group(...values),
   groupEnd() {
-    if (depth > 0) depth--;
+    const run = findRun(currentRunKey());
+    if (run !== undefined && run.groupDepth > 0) run.groupDepth--;
   },
   time(label: unknown = "default") {
     const name = `${label as string}`;

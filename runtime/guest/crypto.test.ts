@@ -78,6 +78,19 @@ describe("host crypto", () => {
     await expect(ops.call(1, "crypto.exportKey", JSON.stringify({ format: "raw", key: handle }), undefined)).rejects.toThrow(/extractable/);
   });
 
+  test("parameters are bounded before they are read", async () => {
+    const ops = createHostOps();
+    await expect(ops.call(1, "crypto.digest", `[${"[],".repeat(100_000)}[]]`, undefined)).rejects.toThrow(/too large/);
+    const key = { format: "raw", algorithm: { name: "PBKDF2" }, extractable: false, usages: ["deriveBits"] };
+    const { text } = await ops.call(1, "crypto.importKey", JSON.stringify(key), new ArrayBuffer(8));
+    const { handle } = JSON.parse(text as string) as { handle: string };
+    const algorithm = { name: "PBKDF2", hash: "SHA-256", iterations: 1_900_000, salt: { $bytes: "AA==" } };
+    await expect(
+      ops.call(1, "crypto.deriveBits", JSON.stringify({ algorithm, key: handle, length: 1_000_000 }), undefined),
+    ).rejects.toThrow(/too much/);
+    await expect(ops.call(1, "crypto.importKey", JSON.stringify(key), new ArrayBuffer(100_000))).rejects.toThrow(/at most/);
+  });
+
   test("what a run leaves of compression is dropped with it", async () => {
     const ops = createHostOps();
     await ops.call(7, "compress.new", JSON.stringify({ id: 1, format: "gzip", direction: "compress" }), undefined);

@@ -32,6 +32,10 @@ describe("a request's handler", () => {
       user,
     ]);
     expect(JSON.parse((await host.request()).body.toString())[3]).toBeNull();
+    const spoiled = await program(
+      `(request, ctx) => { Object.prototype.user = { role: "owner" }; return Response.json(ctx.user ?? null); }`,
+    );
+    expect((await spoiled.request()).body.toString()).toBe("null");
   });
 
   test("answers in one piece for text, JSON and bytes", async () => {
@@ -141,6 +145,14 @@ describe("streamed answers", () => {
     );
     const result = await host.request();
     expect([result.outcome, result.detail.split("\n")[0]]).toEqual(["error", "RangeError: midway"]);
+  });
+
+  test("are cancelled when the caller goes away", async () => {
+    const host = await program(
+      `(request) => { let n = 0; return new Response(new ReadableStream({ async pull(c) { await new Promise((resolve) => setTimeout(resolve, 1)); if (n++ < 3) c.enqueue(new Uint8Array([65])); else await new Promise(() => {}); }, cancel(reason) { console.log("cancelled", reason.name); } })); }`,
+    );
+    const result = await host.request({ started: (runKey) => setTimeout(() => host.abort(runKey, "client-gone"), 50) });
+    expect(result.logs.map(({ text }) => text)).toEqual(["cancelled AbortError"]);
   });
 
   test("of anything but bytes fail the run", async () => {

@@ -1,5 +1,5 @@
 /** From the host's `run` to the program's handler, and from what it returns to the host (decided §7.1). */
-import { Body, chunkBytes, type HostSource } from "./body.ts";
+import { Body, type Bytes, chunkBytes, type HostSource, isHostSource, pullPart } from "./body.ts";
 import { enterRun } from "./current-run.ts";
 import { callHost, host } from "./host.ts";
 import { jsonParse, objectCreate, promiseResolve, promiseThen, reflectApply, U8 } from "./primordials.ts";
@@ -119,7 +119,7 @@ function requestOf(run: Run, given: ArrayBuffer | string | undefined) {
   const { method, url, headers, bodyKind } = run.head as RequestHead;
   let body: Body;
   if (bodyKind === "stream") {
-    const source: HostSource = { runKey: run.key, pull: "body.pull", cancel: "body.cancel", argument: undefined };
+    const source: HostSource = { runKey: run.key, pull: "body.pull", cancel: "body.cancel", argument: undefined, signal: null };
     body = new Body(source, null);
   } else body = new Body(typeof given === "string" ? given : given === undefined ? null : new U8(given), null);
   const request = requestFromHost(method, url, headers, body);
@@ -169,38 +169,37 @@ function answer(run: Run, response: unknown): void {
   }
 }
 
-/** Passes a streamed body on, waiting whenever the host says that the caller is slower. */
+/** Passes a streamed body on, waiting whenever the host says that the caller is slower. A caller who goes away cancels it. */
 async function pump(run: Run, body: Body): Promise<void> {
   const { source } = body;
-  if (source !== null && typeof source === "object" && !(source instanceof U8)) {
-    body.move();
-    // From host to host, the stream machinery is not needed.
-    for (;;) {
-      const { bytes } = await callHost(source.runKey, source.pull, source.argument);
-      if (bytes === undefined) break;
-      if (!host.chunk(run.key, bytes)) await callHost(run.key, "body.drain", undefined);
-    }
-    host.end(run.key);
-    return;
+  // From host to host, no stream is needed.
+  const next = isHostSource(source) ? hostParts(run, body.move().source as HostSource) : streamParts(run, body);
+  for (;;) {
+    const bytes = await next();
+    if (bytes === null) break;
+    if (bytes.length > 0 && !host.chunk(run.key, exactBuffer(bytes))) await callHost(run.key, "body.drain", undefined);
   }
+  host.end(run.key);
+}
+
+function hostParts(run: Run, source: HostSource): () => Promise<Bytes | null> {
+  run.cancelAnswer = () => callHost(source.runKey, source.cancel, source.argument);
+  return () => pullPart(source);
+}
+
+function streamParts(run: Run, body: Body): () => Promise<Bytes | null> {
   const stream = body.move().asStream();
   if (stream === null) throw new TypeError("The body has been used already.");
   const reader = stream.getReader();
-  try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) break;
-      const bytes = chunkBytes(value);
-      if (bytes.length === 0) continue;
-      if (!host.chunk(run.key, exactBuffer(bytes))) await callHost(run.key, "body.drain", undefined);
+  run.cancelAnswer = (reason) => reader.cancel(reason);
+  return async () => {
+    const { done, value } = await reader.read();
+    if (done) return null;
+    try {
+      return chunkBytes(value);
+    } catch (error) {
+      run.cancel(error);
+      throw error;
     }
-  } catch (error) {
-    promiseThen(
-      reader.cancel(error),
-      () => {},
-      () => {},
-    );
-    throw error;
-  }
-  host.end(run.key);
+  };
 }

@@ -279,14 +279,12 @@ export class EventTarget {
 
   dispatchEvent(event: Event): boolean {
     if (!(event instanceof Event)) throw new TypeError("dispatchEvent needs an Event.");
-    // Called as a bare function it means the global scope, as in a browser.
-    const target = this ?? globalThis;
-    begin(event, target);
+    begin(event, this);
     try {
       for (const listener of [...this.#listeners]) {
         if (listener.type !== event.type || listener.isRemoved) continue;
         if (listener.once) this.removeEventListener(listener.type, listener.callback, listener.capture);
-        callOne(event, listener, target);
+        callOne(event, listener, this);
         if (isStopped(event)) break;
       }
     } finally {

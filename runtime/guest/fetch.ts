@@ -1,5 +1,5 @@
 /** fetch (Fetch §5.6): the host connects, guards and follows redirects; here the request is made ready and the answer made a Response. */
-import { whenAborted } from "./abort.ts";
+import { untilAborted } from "./abort.ts";
 import { Body, type Bytes, chunkBytes, completeBody, type HostSource } from "./body.ts";
 import { currentRunKey } from "./current-run.ts";
 import { callHost } from "./host.ts";
@@ -8,7 +8,7 @@ import { Request, type RequestInit, requestParts } from "./request.ts";
 import { type HostResponse, type Response, responseFromHost } from "./response.ts";
 import type { ReadableStream } from "./streams.ts";
 import type { URL } from "./url.ts";
-import { exactBuffer } from "./utf8.ts";
+import { decodeUtf8, exactBuffer } from "./utf8.ts";
 
 let lastStreamId = 0;
 /** A number for a body that flows through the bridge in parts; unique in this isolate. */
@@ -41,15 +41,12 @@ export async function fetch(input: string | URL | Request, init?: RequestInit): 
     typeof complete === "string" ? undefined : complete,
   );
   const upload = bodyKind === "stream" ? sendStream(runKey, "fetch", streamId, body) : null;
-  const answer = await withAbort(runKey, streamId, signal, upload === null ? call : firstFailure(call, upload));
+  const cancel = () => ignore(callHost(runKey, "fetch.cancel", { streamId }));
+  const answer = await untilAborted(signal, upload === null ? call : firstFailure(call, upload), cancel);
   const head = jsonParse(answer.text ?? "{}") as HostHead;
-  if (signal !== null) {
-    const stop = whenAborted(signal, () => ignore(callHost(runKey, "fetch.cancel", { streamId })));
-    if (head.bodyKind !== "stream") stop();
-  }
   return responseFromHost(
     head,
-    answeredBody(head, answer.bytes, { runKey, pull: "fetch.pull", cancel: "fetch.cancel", argument: { streamId } }),
+    answeredBody(head, answer.bytes, { runKey, pull: "fetch.pull", cancel: "fetch.cancel", argument: { streamId }, signal }),
   );
 }
 
@@ -66,27 +63,6 @@ function firstFailure<T>(call: Promise<T>, upload: Promise<void>): Promise<T> {
   return new NativePromise<T>((resolve, reject) => {
     promiseThen(upload, () => {}, reject);
     promiseThen(call, resolve, reject);
-  });
-}
-
-function withAbort<T>(runKey: number, streamId: number, signal: ReturnType<typeof requestParts>["signal"], call: Promise<T>): Promise<T> {
-  if (signal === null) return call;
-  return new NativePromise<T>((resolve, reject) => {
-    const stop = whenAborted(signal, () => {
-      ignore(callHost(runKey, "fetch.cancel", { streamId }));
-      reject(signal.reason);
-    });
-    promiseThen(
-      call,
-      (value) => {
-        stop();
-        resolve(value);
-      },
-      (reason) => {
-        stop();
-        reject(reason);
-      },
-    );
   });
 }
 
@@ -117,9 +93,17 @@ function dataResponse(url: string): Response {
   if (isBase64) type = type.replace(/;\s*base64$/i, "");
   const hash = url.indexOf("#");
   const content = percentDecoded(url.slice(comma + 1, hash < 0 ? undefined : hash));
-  const bytes = isBase64 ? U8.fromBase64(String.fromCharCode(...content)) : content;
+  const bytes = isBase64 ? base64Bytes(decodeUtf8(content)) : content;
   const contentType = type === "" ? "text/plain;charset=US-ASCII" : type.startsWith(";") ? `text/plain${type}` : type;
   return responseFromHost({ status: 200, statusText: "OK", headers: ["content-type", contentType], url }, new Body(bytes as Bytes, null));
+}
+
+function base64Bytes(text: string): Bytes {
+  try {
+    return U8.fromBase64(text);
+  } catch {
+    throw new TypeError("Invalid base64 in a data: address.");
+  }
 }
 
 function percentDecoded(text: string): Bytes {

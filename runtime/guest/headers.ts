@@ -68,7 +68,7 @@ const forbiddenRequestNames: Record<string, true> = Object.assign(objectCreate(n
 
 /** The kit's way to the list behind a Headers object. */
 export let flatOf: (headers: Headers) => string[];
-export let isHeaders: (value: unknown) => value is Headers;
+let isHeaders: (value: unknown) => value is Headers;
 export let guardHeaders: (headers: Headers, guard: Guard) => void;
 /** A Headers object over a list whose names are lower-case already; the list is taken, not copied. */
 export let headersOfFlat: (flat: string[], guard: Guard) => Headers;

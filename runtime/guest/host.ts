@@ -1,18 +1,7 @@
 /** The host's side of the bridge as the kit sees it: the captured callbacks, and asynchronous calls on top of them. */
 import { DOMException, isDomExceptionName } from "./dom-exception.ts";
-import {
-  hasOwn,
-  jsonParse,
-  jsonStringify,
-  mapDelete,
-  mapForEach,
-  mapGet,
-  mapSet,
-  NativePromise,
-  ownKeys,
-  SafeMap,
-  stringSlice,
-} from "./primordials.ts";
+import { OwnedMap } from "./owned-map.ts";
+import { hasOwn, jsonParse, jsonStringify, NativePromise, ownKeys, stringSlice } from "./primordials.ts";
 
 export interface Host {
   respond(runKey: number, status: number, headersFlatJson: string, body: string | ArrayBuffer | undefined, more: boolean): void;
@@ -48,7 +37,7 @@ interface Pending {
   resolve: (answer: Answer) => void;
 }
 
-const pending = new SafeMap<number, Pending>();
+const pending = new OwnedMap<Pending>();
 let lastCallId = 0;
 
 /**
@@ -59,7 +48,7 @@ export async function callHost(runKey: number, op: string, argument: unknown, by
   const text = argument === undefined ? "" : jsonStringify(argument);
   const callId = ++lastCallId;
   const answer = await new NativePromise<Answer>((resolve) => {
-    mapSet(pending, callId, { runKey, resolve });
+    pending.add(callId, { runKey, resolve });
     host.call(callId, runKey, op, text, bytes);
   });
   if (!answer.ok) throw hostError(answer.text);
@@ -68,18 +57,14 @@ export async function callHost(runKey: number, op: string, argument: unknown, by
 
 /** The host's answer to a call (`settle`). Answers nobody waits for are dropped. */
 export function settleCall(callId: number, ok: boolean, text: string | undefined, bytes: ArrayBuffer | undefined): void {
-  const waiting = mapGet(pending, callId);
+  const waiting = pending.get(callId);
   if (waiting === undefined) return;
-  mapDelete(pending, callId);
+  pending.remove(callId);
   waiting.resolve({ __proto__: null, ok, text, bytes } as Answer);
 }
 
 /** Drops the calls of an ended run without waking anybody. */
-export function dropCalls(runKey: number): void {
-  mapForEach(pending, (waiting, callId) => {
-    if (waiting.runKey === runKey) mapDelete(pending, callId);
-  });
-}
+export const dropCalls = (runKey: number): void => pending.drop(runKey);
 
 /** A call the host answers at once. The host's text answers begin with `=`, its errors with `!` and a JSON object. */
 export function syncText(op: string, text: string, bytes?: ArrayBuffer): string {

@@ -117,6 +117,7 @@ describe("fetch", () => {
       redirect: string;
     }) => {
       if (url.endsWith("/refused")) throw Object.assign(new TypeError("fetch failed: the address is private"), { code: "FETCH_REFUSED" });
+      if (url.endsWith("/stall")) return { body: ["a"], stalls: true };
       if (url.endsWith("/hang")) await new Promise(() => {});
       if (url.endsWith("/parts")) return { body: ["a", "b", "c"], headers: { "x-a": "1" } };
       if (url.endsWith("/none")) return { status: 204 };
@@ -167,6 +168,11 @@ describe("fetch", () => {
         `const c = new AbortController(); const p = fetch("https://e.com/hang", { signal: c.signal }); setTimeout(() => c.abort(new RangeError("stop")), 5); return [await caught(() => p), await caught(() => fetch("https://e.com/", { signal: AbortSignal.abort() }))];`,
         ["RangeError", "AbortError"],
       ],
+      "a timeout while the body comes": [
+        `const r = await fetch("https://e.com/stall", { signal: AbortSignal.timeout(20) }); return [r.status, await caught(() => r.text()), await caught(async () => { const s = await fetch("https://e.com/stall", { signal: AbortSignal.timeout(20) }); for await (const _ of s.body); })];`,
+        [200, "TimeoutError", "TimeoutError"],
+      ],
+      "a large data address": [`return (await (await fetch("data:;base64," + "QUFB".repeat(100000))).bytes()).length;`, 300000],
       "a timeout": [`return caught(() => fetch("https://e.com/hang", { signal: AbortSignal.timeout(5) }));`, "TimeoutError"],
       "bad addresses": [
         `return [await caught(() => fetch("nope")), await caught(() => fetch("https://u:p@e.com"))];`,

@@ -1,5 +1,5 @@
 /** What `import { db, store, secrets } from "kap"` gives (decided §7.1). */
-import { type Body, type BodyInit, type Bytes, completeBody, extractBody } from "./body.ts";
+import { type Body, type BodyInit, completeBody, extractBody } from "./body.ts";
 import { currentRunKey } from "./current-run.ts";
 import { answeredBody, type HostHead, nextStreamId, sendStream } from "./fetch.ts";
 import { callHost } from "./host.ts";
@@ -78,7 +78,7 @@ const store = {
     if (head.status === 404) return null;
     return responseFromHost(
       head,
-      answeredBody(head, bytes, { runKey, pull: "store.pull", cancel: "store.cancel", argument: { streamId } }),
+      answeredBody(head, bytes, { runKey, pull: "store.pull", cancel: "store.cancel", argument: { streamId }, signal: null }),
     );
   },
 
@@ -141,4 +141,3 @@ const secrets = {
 
 /** The module's namespace: frozen, so that one run cannot put a listener between another and its database. */
 export const kapModule = freeze({ __proto__: null, db: freeze(db), store: freeze(store), secrets: freeze(secrets) });
-export type { Bytes };

@@ -6,13 +6,13 @@ import { enterRun } from "./current-run.ts";
 import { install, startRun, wasLoading } from "./dispatch.ts";
 import { startClock } from "./events.ts";
 import { installGlobals, rejectionOutOfReach } from "./globals.ts";
-import { bindHost, dropCalls, type Host, settleCall } from "./host.ts";
+import { bindHost, type Host, settleCall } from "./host.ts";
 import { kapModule, setSecrets } from "./kap-module.ts";
 import { coarsenClocks, forbidCodeFromText, removeSharedMemory } from "./lockdown.ts";
 import { defineProperty } from "./primordials.ts";
 import { guarded } from "./report-error.ts";
 import { abortRun, dropRun } from "./run.ts";
-import { dropTimers, fireTimer } from "./timers.ts";
+import { fireTimer } from "./timers.ts";
 import { wrapWebAssembly } from "./web-assembly.ts";
 
 /** The host's entries into the isolate. None of them throws. */
@@ -30,11 +30,9 @@ const guest = {
     enterRun(runKey);
     guarded(() => abortRun(runKey, reason));
   },
-  /** Runs no code of the program. True when the isolate should be replaced: a module was still being evaluated in this run's time. */
+  /** For a run that did not end by `done`. Runs no code of the program. True when the isolate should be replaced: a module was still being evaluated in this run's time. */
   forget(runKey: number): boolean {
     dropRun(runKey);
-    dropCalls(runKey);
-    dropTimers(runKey);
     return wasLoading(runKey);
   },
   rejection(runKey: number, detail: string): void {
@@ -51,6 +49,9 @@ function boot(): void {
   delete scope.__boot;
   delete scope.__host;
   startClock();
+  // A snapshot has no WebAssembly yet; and what V8 adds to a context made from one is taken away here.
+  wrapWebAssembly();
+  removeSharedMemory();
   scope.__guest = guest;
   scope.__install = (table: Parameters<typeof install>[0]) => {
     delete scope.__install;
@@ -61,7 +62,6 @@ function boot(): void {
 removeSharedMemory();
 coarsenClocks();
 forbidCodeFromText();
-wrapWebAssembly();
 installGlobals();
 defineProperty(globalThis, Symbol.for("kap"), { value: kapModule });
 defineProperty(globalThis, "__boot", { value: boot, configurable: true });

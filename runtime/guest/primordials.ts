@@ -7,19 +7,17 @@ const { bind, call } = Function.prototype;
 // biome-ignore lint/suspicious/noExplicitAny: the one place where a method's `this` becomes an ordinary parameter, for every signature
 type Method = (this: any, ...args: any[]) => any;
 /** Turns a method into a function of its receiver that no later change of `Function.prototype` can reach. */
-export const uncurry = bind.bind(call) as unknown as <F extends Method>(
+const uncurry = bind.bind(call) as unknown as <F extends Method>(
   method: F,
 ) => (self: ThisParameterType<F>, ...args: Parameters<F>) => ReturnType<F>;
 
 export const jsonParse = JSON.parse as (text: string) => unknown;
 export const jsonStringify = JSON.stringify as (value: unknown) => string;
 export const { apply: reflectApply, ownKeys, getOwnPropertyDescriptor, getPrototypeOf } = Reflect;
-export const { freeze, create: objectCreate, defineProperty, defineProperties, assign } = Object;
+export const { freeze, create: objectCreate, defineProperty } = Object;
 export const isArray = Array.isArray;
 export const hasOwn = Object.hasOwn;
 export const dateNow = Date.now;
-export const { floor, min, max, trunc, ceil } = Math;
-export const numberIsFinite = Number.isFinite;
 export const fromCharCode = String.fromCharCode;
 
 export const NativePromise = Promise;
@@ -44,7 +42,6 @@ export const toLowerCase = uncurry(String.prototype.toLowerCase);
 export const toUpperCase = uncurry(String.prototype.toUpperCase);
 export const stringSlice = uncurry(String.prototype.slice);
 export const stringIndexOf = uncurry(String.prototype.indexOf);
-export const stringStartsWith = uncurry(String.prototype.startsWith);
 export const toWellFormed = uncurry(String.prototype.toWellFormed);
 export const regExpExec = uncurry(RegExp.prototype.exec);
 
@@ -64,7 +61,7 @@ export const viewByteLength = getter(typedArray, "byteLength") as (value: unknow
 export const dataViewBuffer = getter(DataView.prototype, "buffer") as (value: unknown) => ArrayBuffer;
 export const dataViewOffset = getter(DataView.prototype, "byteOffset") as (value: unknown) => number;
 export const dataViewByteLength = getter(DataView.prototype, "byteLength") as (value: unknown) => number;
-export const bufferByteLength = getter(ArrayBuffer.prototype, "byteLength") as (value: unknown) => number;
+const bufferByteLength = getter(ArrayBuffer.prototype, "byteLength") as (value: unknown) => number;
 export const bufferSlice = uncurry(ArrayBuffer.prototype.slice) as (buffer: ArrayBuffer, start?: number, end?: number) => ArrayBuffer;
 export const isView = ArrayBuffer.isView;
 

@@ -28,7 +28,7 @@ export interface RequestInit {
 }
 
 /** The raw parts of a request, for fetch. */
-export interface RequestParts {
+interface RequestParts {
   method: string;
   url: string;
   headers: string[];

@@ -3,9 +3,10 @@
 import { currentRunKey } from "./current-run.ts";
 import { describeError } from "./describe-error.ts";
 import { DOMException } from "./dom-exception.ts";
-import { host } from "./host.ts";
-import { mapDelete, mapGet, mapSet, promiseResolve, promiseThen, SafeMap } from "./primordials.ts";
+import { dropCalls, host } from "./host.ts";
+import { hasOwn, mapDelete, mapGet, mapSet, promiseResolve, promiseThen, SafeMap } from "./primordials.ts";
 import { abortReason, abortRequest, type Request } from "./request.ts";
+import { dropTimers } from "./timers.ts";
 
 /** The head of the host's `run` call. */
 export interface RunHead {
@@ -20,9 +21,13 @@ export class Run {
   readonly key: number;
   readonly head: RunHead;
   request: Request | null = null;
+  /** Gives up the body that is being sent, while it is a stream. */
+  cancelAnswer: ((reason: unknown) => Promise<unknown>) | null = null;
   /** What must settle before the run is done: the handler itself and every promise given to waitUntil. */
   open = 1;
   hasEnded = false;
+  /** Open groups of the console. */
+  groupDepth = 0;
 
   constructor(key: number, head: RunHead) {
     this.key = key;
@@ -33,7 +38,7 @@ export class Run {
   settleOne(): void {
     this.open--;
     if (this.open === 0 && !this.hasEnded) {
-      this.hasEnded = true;
+      dropRun(this.key);
       host.done(this.key);
     }
   }
@@ -43,6 +48,18 @@ export class Run {
     if (this.hasEnded) return;
     this.hasEnded = true;
     host.fail(this.key, kind, detail);
+  }
+
+  /** Gives up the body that is being sent. */
+  cancel(reason: unknown): void {
+    const { cancelAnswer } = this;
+    this.cancelAnswer = null;
+    if (cancelAnswer === null) return;
+    promiseThen(
+      cancelAnswer(reason),
+      () => {},
+      () => {},
+    );
   }
 
   failWith(error: unknown): void {
@@ -58,16 +75,22 @@ export function addRun(run: Run): void {
 
 export const findRun = (runKey: number): Run | undefined => mapGet(runs, runKey);
 
+/** Forgets a run and what it has left pending. Runs no code of the program. */
 export function dropRun(runKey: number): void {
   const run = mapGet(runs, runKey);
-  if (run === undefined) return;
-  run.hasEnded = true;
+  if (run !== undefined) run.hasEnded = true;
   mapDelete(runs, runKey);
+  dropCalls(runKey);
+  dropTimers(runKey);
 }
 
+/** Tells the program that its caller is gone or its time over: `request.signal` aborts, a streamed answer is cancelled. */
 export function abortRun(runKey: number, reason: string): void {
-  const request = mapGet(runs, runKey)?.request;
-  if (request) abortRequest(request, abortReason(reason));
+  const run = mapGet(runs, runKey);
+  if (run === undefined) return;
+  const error = abortReason(reason);
+  run.cancel(error);
+  if (run.request !== null) abortRequest(run.request, error);
 }
 
 /** An error nobody caught: of the run whose code is executing. */
@@ -106,7 +129,9 @@ export class KapContext {
   }
   /** The signed-in caller, when the audience required one. */
   get user(): RunHead["user"] {
-    return this.#run.head.user;
+    const { head } = this.#run;
+    // Only what the host has said: nothing that a library has put on Object.prototype.
+    return hasOwn(head, "user") ? head.user : undefined;
   }
   get [Symbol.toStringTag](): string {
     return "KapContext";

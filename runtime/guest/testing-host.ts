@@ -2,29 +2,15 @@
  * The bridge's host side for the kit's tests: a real isolate with the real kit in it, database, store and fetch kept in memory. It is the
  * peer the tests drive; the runtime has its own, with the same pure operations.
  */
-import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
 import ivm from "isolated-vm";
+import { bundleGuest } from "../guest-script.ts";
 import { createHostOps, shownError } from "../host-ops.ts";
 
 let script: Promise<string> | null = null;
 
-/** The kit as one script, bundled once. */
+/** The kit as the runtime bundles it, once. */
 export function kitScript(): Promise<string> {
-  script ??= build({
-    entryPoints: [fileURLToPath(new URL("./main.ts", import.meta.url))],
-    bundle: true,
-    write: false,
-    format: "iife",
-    target: "esnext",
-    platform: "neutral",
-    mainFields: ["module", "main"],
-    banner: { js: '"use strict";' },
-    minifySyntax: true,
-    minifyWhitespace: true,
-    legalComments: "none",
-    logLevel: "error",
-  }).then((result) => (result.outputFiles[0] as { text: string }).text);
+  script ??= bundleGuest();
   return script;
 }
 
@@ -53,6 +39,8 @@ export interface Incoming {
   status?: number;
   headers?: Record<string, string>;
   body?: string | Uint8Array | (string | Uint8Array)[];
+  /** The body never comes to its end. */
+  stalls?: boolean;
 }
 
 interface Live {
@@ -93,6 +81,7 @@ export class TestHost {
   readonly #options: TestHostOptions;
   readonly #ops = createHostOps();
   readonly #live = new Map<number, Live>();
+  readonly #stalled = new Set<number>();
   readonly #downloads = new Map<number, Uint8Array[]>();
   readonly #uploads = new Map<number, { parts: Buffer[]; finished: () => void }>();
   readonly #timers = new Map<number, NodeJS.Timeout>();
@@ -292,6 +281,7 @@ export class TestHost {
         return {};
       case "fetch.pull":
       case "store.pull":
+        if (this.#stalled.has(streamId) && this.#downloads.get(streamId)?.length === 0) await new Promise(() => {});
         return part(this.#downloads.get(streamId)?.shift());
       case "fetch.cancel":
       case "store.cancel":
@@ -374,6 +364,7 @@ export class TestHost {
     if (!Array.isArray(answer.body)) {
       return { text: JSON.stringify({ ...head, bodyKind: "full" }), bytes: new Uint8Array(Buffer.from(answer.body as string)).buffer };
     }
+    if (answer.stalls) this.#stalled.add(input.streamId as number);
     this.#downloads.set(
       input.streamId as number,
       answer.body.map((one) => new Uint8Array(Buffer.from(one as string))),

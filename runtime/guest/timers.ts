@@ -1,7 +1,8 @@
 /** setTimeout and setInterval (HTML §8.6) over the host's timers. A timer belongs to the run that started it and ends with it. */
 import { currentRunKey } from "./current-run.ts";
 import { host } from "./host.ts";
-import { mapDelete, mapForEach, mapGet, mapSet, reflectApply, SafeMap } from "./primordials.ts";
+import { OwnedMap } from "./owned-map.ts";
+import { reflectApply } from "./primordials.ts";
 
 interface Timer {
   runKey: number;
@@ -9,36 +10,32 @@ interface Timer {
   isRepeating: boolean;
 }
 
-const timers = new SafeMap<number, Timer>();
+const timers = new OwnedMap<Timer>();
 let lastTimerId = 0;
 
 /** Starts a timer of the current run; answers its number. */
 export function startTimer(callback: () => void, delayMs: number, isRepeating: boolean): number {
   const timerId = ++lastTimerId;
   const runKey = currentRunKey();
-  mapSet(timers, timerId, { runKey, callback, isRepeating });
+  timers.add(timerId, { runKey, callback, isRepeating });
   host.startTimer(timerId, runKey, delayMs, isRepeating);
   return timerId;
 }
 
 export function stopTimer(timerId: number): void {
-  if (mapDelete(timers, timerId)) host.stopTimer(timerId);
+  if (timers.remove(timerId)) host.stopTimer(timerId);
 }
 
 /** The host says a timer is due. */
 export function fireTimer(timerId: number): void {
-  const timer = mapGet(timers, timerId);
+  const timer = timers.get(timerId);
   if (timer === undefined) return;
-  if (!timer.isRepeating) mapDelete(timers, timerId);
+  if (!timer.isRepeating) timers.remove(timerId);
   timer.callback();
 }
 
 /** Forgets the timers of an ended run; the host has dropped its own. */
-export function dropTimers(runKey: number): void {
-  mapForEach(timers, (timer, timerId) => {
-    if (timer.runKey === runKey) mapDelete(timers, timerId);
-  });
-}
+export const dropTimers = (runKey: number): void => timers.drop(runKey);
 
 /** Delays are whole milliseconds from 0 to 2^31-1; anything else is 0, as in browsers. */
 function delayOf(given: unknown): number {

@@ -57,7 +57,7 @@ export function parseUrlEncoded(text: string): [string, string][] {
   return pairs;
 }
 
-export const serializeUrlEncoded = (pairs: readonly (readonly [string, string])[]): string =>
+const serializeUrlEncoded = (pairs: readonly (readonly [string, string])[]): string =>
   pairs.map(([name, value]) => `${encodePart(name)}=${encodePart(value)}`).join("&");
 
 /** The kit's way to tie a query to its URL. */

@@ -26,7 +26,7 @@ interface Parts {
  * `xn--`, a path and query of characters that are never escaped. Dot segments and default ports are sorted out after the match.
  */
 const plain =
-  /^(https?:)\/\/((?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*[a-z](?:[a-z0-9-]*[a-z0-9])?)(?::([1-9][0-9]{0,3}))?(\/[\w\-.~!$&'()*+,;=:@%/]*)?(\?[\w\-.~!$&()*+,;=:@%/?]*)?(#[\w\-.~!$&'()*+,;=:@%/?]*)?$/;
+  /^(https?:)\/\/((?:[a-z0-9-]+\.)*[a-z][a-z0-9-]*)(?::([1-9][0-9]{0,3}))?(\/[\w\-.~!$&'()*+,;=:@%/]*)?(\?[\w\-.~!$&()*+,;=:@%/?]*)?(#[\w\-.~!$&'()*+,;=:@%/?]*)?$/;
 const irregular = /xn--|\/\.|%2e/i;
 
 function parsePlain(input: string): Parts | null {

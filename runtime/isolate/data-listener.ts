@@ -44,15 +44,16 @@ function readOwn(arrival: Arrival, name: string, value: string): void {
 }
 
 /** The HTTP server of the data address. It accepts on the socket the supervisor holds, so a successor goes on with the same backlog. */
-export function createDataListener(engine: Engine): Server {
+export function createDataListener(current: () => Engine | undefined): Server {
   const server = createServer(
     { keepAlive: true, maxHeaderSize: maxHeaderBytes, requireHostHeader: false },
     (request: IncomingMessage, response: ServerResponse) => {
-      if (engine.isLost) {
+      const engine = current();
+      if (engine?.isLost) {
         response.shouldKeepAlive = false;
         return refuse(response, 503, "crashed", "The isolate was lost a moment ago; call again.");
       }
-      if (!engine.program) return refuse(response, 421, "unassigned", "This runtime serves no kap.");
+      if (!engine?.program) return refuse(response, 421, "unassigned", "This runtime serves no kap.");
       if (!server.listening) response.shouldKeepAlive = false;
       engine.arrive(readArrival(request), response);
     },

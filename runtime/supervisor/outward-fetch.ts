@@ -97,9 +97,11 @@ export class OutwardFetch {
     if (++run.fetches > limits.fetches) throw new HostRefusal("TypeError", `A run may fetch ${limits.fetches} times.`, "FETCH_LIMIT");
     if (call.bytes.length > limits.fetch_bytes)
       throw new HostRefusal("TypeError", `The body is larger than the ${limits.fetch_bytes} bytes a kap may send.`);
-    const { undici, dispatcher } = await this.#ready();
     const abort = new AbortController();
     this.#aborts.set(key, abort);
+    // Kept before anything is awaited: the program may push its first piece right behind this call.
+    const body = this.#body(call, input, key, limits);
+    const { undici, dispatcher } = await this.#ready();
     const signal = AbortSignal.any([abort.signal, run.abort.signal]);
     try {
       checkTarget(new URL(input.url), this.#allowed);
@@ -112,10 +114,11 @@ export class OutwardFetch {
         redirect: input.redirect,
         dispatcher,
         signal,
-        ...this.#body(call, input, key, limits),
+        ...body,
       });
       return await this.#answer(response, call, input, key, limits);
     } catch (error) {
+      this.#streams.cancel(key);
       throw fetchFailure(error, input.url);
     } finally {
       this.#aborts.delete(key);

@@ -22,6 +22,8 @@ const firstRespawnMs = 200;
 const longestRespawnMs = 10_000;
 /** More than a board has slots. */
 const maxTold = 2_048;
+/** The spare is started this long after a claim: its start would cost the kap's first answer. */
+const spareDelayMs = 500;
 const claimTimeoutMs = 10_000;
 
 export type RuntimeState = "generic" | "assigned" | "draining";
@@ -119,8 +121,12 @@ export class Supervisor {
     return this.#outcomes.get(runId) ?? null;
   }
 
+  get #memoryMb(): number {
+    return this.assignment?.limits.memory_mb ?? this.#options.memoryMb;
+  }
+
   #spawn(): RuntimeChild {
-    const child = new RuntimeChild(this.#socket.fd(), this.#options.kit, this.#options.memoryMb);
+    const child = new RuntimeChild(this.#socket.fd(), this.#options.kit, this.#memoryMb);
     child.onFrame = (kind, a, b, text, bytes) => this.#frame(child, kind, a, b, text, bytes);
     void child.gone.then((end) => {
       if (!end.wasKilled) this.#log.warn({ code: end.code, signal: end.signal }, "a child ended by itself");
@@ -137,8 +143,11 @@ export class Supervisor {
   /** Makes a child the one that serves: it gets the assignment, then the listening socket. Frames are in order, so both can be sent at once. */
   #promote(child: RuntimeChild): void {
     this.#current = child;
-    const memoryMb = (): number => this.assignment?.limits.memory_mb ?? this.#options.memoryMb;
-    this.#watchdog = new Watchdog(child, memoryMb, (verdict) => this.#replace(child, verdict));
+    this.#watchdog = new Watchdog(
+      child,
+      () => this.#memoryMb,
+      (verdict) => this.#replace(child, verdict),
+    );
     if (this.assignment) this.#sendLoad(child, this.assignment, true);
     child.send(frameKind.accept);
   }
@@ -239,7 +248,8 @@ export class Supervisor {
         late.addEventListener("abort", () => reject(new ClaimRefused(503, "The runtime's child did not load the kap in time."))),
       ),
     ]);
-    if (this.#spareIsWanted) setImmediate(() => this.#respawn());
+    // The first answer comes first; a spare that is needed sooner is made when it is.
+    if (this.#spareIsWanted) setTimeout(() => this.#respawn(), spareDelayMs).unref();
     return { ms: Math.round((performance.now() - started) * 100) / 100 };
   }
 

@@ -76,7 +76,7 @@ describe("creating", () => {
     expect(await app.deps.objects.head(row.bucket, "k")).toMatchObject({ sizeBytes: 1 });
   });
 
-  test("a taken or reserved slug gets a suffix; names without letters still get one; 60 kaps of one name at once all exist", async () => {
+  test("a taken or reserved slug gets a suffix; names without letters still get one; 20 kaps of one name at once all exist", async () => {
     const first = await me.create({ name: "Same Name" });
     const second = await other.create({ name: "Same  Name!" });
     expect(first.kap.slug).toBe("same-name");
@@ -329,7 +329,6 @@ describe("a kap's life", () => {
       headers: me.org.auth,
       body: { email: `viewer-${Date.now()}@example.com`, role: "viewer" },
     });
-    if (invitation.status === 404) return; // the members' part of the auth service tests itself
     const url = invitation.json<{ accept_url: string }>().accept_url;
     const token = new URL(url).searchParams.get("token") ?? url.split("/").at(-1);
     const accepted = await app.call({

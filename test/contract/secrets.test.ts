@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { resealSecrets } from "../../api/services/secrets/reseal.ts";
+import { resealSecrets, sealedColumns } from "../../api/services/secrets/reseal.ts";
 import { effectiveSecrets } from "../../api/services/secrets/secrets.ts";
 import { newId } from "../../platform/ids.ts";
 import { createKeyring } from "../../platform/keyring.ts";
@@ -283,4 +283,12 @@ test("a new first key opens everything sealed under the old one, seals it anew, 
   const endpoint = await app.deps.db("kap_tokens").where({ kap_id: kap, kind: "endpoint" }).first();
   expect(onlyNew.open(endpoint.sealed_value, `endpoint:${endpoint.id}`)).toMatch(/^kes_/);
   await resealSecrets(app.deps.db, createKeyring([old, fresh]));
+});
+
+test("a rotation leaves out no column that holds sealed values", async () => {
+  const { rows } = await app.deps.db.raw(
+    `select table_name || '.' || column_name as name from information_schema.columns
+     where table_schema = 'kapstone' and data_type = 'bytea' and column_name ~ 'sealed|secret|password' order by 1`,
+  );
+  expect(rows.map((row: { name: string }) => row.name)).toEqual(sealedColumns.map(({ table, column }) => `${table}.${column}`).sort());
 });

@@ -25,7 +25,7 @@ export interface TestOrg {
 }
 
 /** Signs up an organisation of a random name. */
-export async function signUpOrg(test: TestPlatform): Promise<TestOrg> {
+export async function signUpOrg(test: Pick<TestPlatform, "http" | "host">): Promise<TestOrg> {
   const slug = `org-${randomBytes(5).toString("hex")}`;
   const answer = await test.http.call({
     host: test.host("api"),

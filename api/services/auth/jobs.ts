@@ -6,6 +6,7 @@ import { findAccount, membershipIn } from "./account.ts";
 import { type AuditSource, recordAuditOf } from "./audit.ts";
 import { mailJob, sendEnqueuedMail } from "./mailing.ts";
 import { mailReset } from "./password-reset.ts";
+import { authSweepJob } from "./sweep.ts";
 
 const refusedSignIn = z.object({
   email: z.string(),
@@ -24,6 +25,7 @@ export function authJobs(deps: Deps): JobHandlers {
   return {
     "auth.sign-in-refused": (payload) => recordRefusedSignIn(deps, refusedSignIn.parse(payload)),
     "auth.password-forgot": (payload) => mailReset(deps, forgotten.parse(payload)),
+    ...authSweepJob(deps),
     [mailJob]: (payload) => sendEnqueuedMail(deps, payload),
   };
 }

@@ -63,22 +63,22 @@ async function rowsOf<T>(client: ClientBase, text: string, schema: string): Prom
 async function readDependencies(client: ClientBase, schema: string): Promise<Map<string, string[]>> {
   const rows = await rowsOf<{ dependent: string; needed: string }>(
     client,
-    `with ns as (select oid from pg_namespace where nspname = $1),
+    `with ns as (select oid from kap_catalog.pg_namespace where nspname = $1),
      named(classid, objid, key) as (
-       select 'pg_class'::regclass, c.oid, 'relation:' || c.oid from pg_class c, ns where c.relnamespace = ns.oid
-       union all select 'pg_proc'::regclass, p.oid, 'function:' || p.oid from pg_proc p, ns where p.pronamespace = ns.oid
+       select 'pg_class'::regclass, c.oid, 'relation:' || c.oid from kap_catalog.pg_class c, ns where c.relnamespace = ns.oid
+       union all select 'pg_proc'::regclass, p.oid, 'function:' || p.oid from kap_catalog.pg_proc p, ns where p.pronamespace = ns.oid
        union all select 'pg_type'::regclass, t.oid, case when t.typrelid <> 0 and c.relkind <> 'c' then 'relation:' || t.typrelid else 'type:' || t.oid end
-                 from pg_type t cross join ns left join pg_class c on c.oid = t.typrelid where t.typnamespace = ns.oid and t.typelem = 0
+                 from kap_catalog.pg_type t cross join ns left join kap_catalog.pg_class c on c.oid = t.typrelid where t.typnamespace = ns.oid and t.typelem = 0
        union all select 'pg_type'::regclass, t.oid, case when e.typrelid <> 0 and c.relkind <> 'c' then 'relation:' || e.typrelid else 'type:' || e.oid end
-                 from pg_type t cross join ns join pg_type e on e.oid = t.typelem left join pg_class c on c.oid = e.typrelid where t.typnamespace = ns.oid
-       union all select 'pg_attrdef'::regclass, d.oid, 'relation:' || d.adrelid from pg_attrdef d join pg_class c on c.oid = d.adrelid, ns where c.relnamespace = ns.oid
-       union all select 'pg_rewrite'::regclass, r.oid, 'relation:' || r.ev_class from pg_rewrite r join pg_class c on c.oid = r.ev_class, ns where c.relnamespace = ns.oid
+                 from kap_catalog.pg_type t cross join ns join kap_catalog.pg_type e on e.oid = t.typelem left join kap_catalog.pg_class c on c.oid = e.typrelid where t.typnamespace = ns.oid
+       union all select 'pg_attrdef'::regclass, d.oid, 'relation:' || d.adrelid from kap_catalog.pg_attrdef d join kap_catalog.pg_class c on c.oid = d.adrelid, ns where c.relnamespace = ns.oid
+       union all select 'pg_rewrite'::regclass, r.oid, 'relation:' || r.ev_class from kap_catalog.pg_rewrite r join kap_catalog.pg_class c on c.oid = r.ev_class, ns where c.relnamespace = ns.oid
        union all select 'pg_constraint'::regclass, k.oid, case when k.contypid <> 0 then 'type:' || k.contypid else 'relation:' || k.conrelid end
-                 from pg_constraint k, ns where k.connamespace = ns.oid and k.contype in ('c', 'n')
+                 from kap_catalog.pg_constraint k, ns where k.connamespace = ns.oid and k.contype in ('c', 'n')
      )
      select distinct a.key as dependent, b.key as needed
-     from pg_depend d join named a on a.classid = d.classid and a.objid = d.objid join named b on b.classid = d.refclassid and b.objid = d.refobjid
-     where a.key <> b.key and not (d.deptype in ('a', 'i') and a.key like 'relation:%' and exists (select 1 from pg_class s where 'relation:' || s.oid = a.key and s.relkind = 'S'))`,
+     from kap_catalog.pg_depend d join named a on a.classid = d.classid and a.objid = d.objid join named b on b.classid = d.refclassid and b.objid = d.refobjid
+     where a.key <> b.key and not (d.deptype in ('a', 'i') and a.key like 'relation:%' and exists (select 1 from kap_catalog.pg_class s where 'relation:' || s.oid = a.key and s.relkind = 'S'))`,
     schema,
   );
   const edges = new Map<string, string[]>();
@@ -90,7 +90,7 @@ async function readTypes(client: ClientBase, schema: string): Promise<Node[]> {
   const enums = await rowsOf<{ oid: string; name: string; labels: string[] }>(
     client,
     `select t.oid, t.typname as name, array_agg(e.enumlabel::text order by e.enumsortorder) as labels
-     from pg_type t join pg_namespace n on n.oid = t.typnamespace join pg_enum e on e.enumtypid = t.oid where n.nspname = $1 group by t.oid, t.typname order by t.oid`,
+     from kap_catalog.pg_type t join kap_catalog.pg_namespace n on n.oid = t.typnamespace join kap_catalog.pg_enum e on e.enumtypid = t.oid where n.nspname = $1 group by t.oid, t.typname order by t.oid`,
     schema,
   );
   const domains = await rowsOf<{
@@ -105,22 +105,22 @@ async function readTypes(client: ClientBase, schema: string): Promise<Node[]> {
     client,
     `select t.oid, t.typname as name, format_type(t.typbasetype, t.typtypmod) as base, t.typnotnull as is_required, t.typdefault as fallback,
             case when t.typcollation <> b.typcollation then quote_ident(c.collname) end as collation,
-            (select array_agg('constraint ' || quote_ident(k.conname) || ' ' || pg_get_constraintdef(k.oid) order by k.conname) from pg_constraint k where k.contypid = t.oid and k.contype = 'c') as checks
-     from pg_type t join pg_namespace n on n.oid = t.typnamespace join pg_type b on b.oid = t.typbasetype left join pg_collation c on c.oid = t.typcollation
+            (select array_agg('constraint ' || quote_ident(k.conname) || ' ' || pg_get_constraintdef(k.oid) order by k.conname) from kap_catalog.pg_constraint k where k.contypid = t.oid and k.contype = 'c') as checks
+     from kap_catalog.pg_type t join kap_catalog.pg_namespace n on n.oid = t.typnamespace join kap_catalog.pg_type b on b.oid = t.typbasetype left join kap_catalog.pg_collation c on c.oid = t.typcollation
      where n.nspname = $1 and t.typtype = 'd' order by t.oid`,
     schema,
   );
   const composites = await rowsOf<{ oid: string; name: string; columns: string[] | null }>(
     client,
     `select t.oid, t.typname as name, (select array_agg(quote_ident(a.attname) || ' ' || format_type(a.atttypid, a.atttypmod) order by a.attnum)
-                                       from pg_attribute a where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped) as columns
-     from pg_type t join pg_namespace n on n.oid = t.typnamespace join pg_class c on c.oid = t.typrelid and c.relkind = 'c' where n.nspname = $1 order by t.oid`,
+                                       from kap_catalog.pg_attribute a where a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped) as columns
+     from kap_catalog.pg_type t join kap_catalog.pg_namespace n on n.oid = t.typnamespace join kap_catalog.pg_class c on c.oid = t.typrelid and c.relkind = 'c' where n.nspname = $1 order by t.oid`,
     schema,
   );
   const ranges = await rowsOf<{ oid: string; name: string; subtype: string }>(
     client,
     `select t.oid, t.typname as name, format_type(r.rngsubtype, null) as subtype
-     from pg_range r join pg_type t on t.oid = r.rngtypid join pg_namespace n on n.oid = t.typnamespace where n.nspname = $1 order by t.oid`,
+     from kap_catalog.pg_range r join kap_catalog.pg_type t on t.oid = r.rngtypid join kap_catalog.pg_namespace n on n.oid = t.typnamespace where n.nspname = $1 order by t.oid`,
     schema,
   );
   const node = (oid: string, sql: string): Node => ({ key: `type:${oid}`, phase: "before", sql });
@@ -146,9 +146,9 @@ async function readTypes(client: ClientBase, schema: string): Promise<Node[]> {
 async function readFunctions(client: ClientBase, schema: string): Promise<Node[]> {
   const rows = await rowsOf<{ oid: string; definition: string }>(
     client,
-    `select p.oid, pg_get_functiondef(p.oid) as definition from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+    `select p.oid, pg_get_functiondef(p.oid) as definition from kap_catalog.pg_proc p join kap_catalog.pg_namespace n on n.oid = p.pronamespace
      where n.nspname = $1 and p.prokind in ('f', 'p', 'w')
-       and not exists (select 1 from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype in ('i', 'e')) -- made with a range type or an extension
+       and not exists (select 1 from kap_catalog.pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype in ('i', 'e')) -- made with a range type or an extension
      order by p.oid`,
     schema,
   );
@@ -182,8 +182,8 @@ async function readSequences(client: ClientBase, schema: string): Promise<Node[]
   }>(
     client,
     `select c.oid, c.relname as name, format_type(s.seqtypid, null) as type, s.seqstart as start, s.seqincrement as increment, s.seqmin as min, s.seqmax as max, s.seqcache as cache, s.seqcycle as cycle
-     from pg_class c join pg_namespace n on n.oid = c.relnamespace join pg_sequence s on s.seqrelid = c.oid
-     where n.nspname = $1 and not exists (select 1 from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'i') order by c.oid`,
+     from kap_catalog.pg_class c join kap_catalog.pg_namespace n on n.oid = c.relnamespace join kap_catalog.pg_sequence s on s.seqrelid = c.oid
+     where n.nspname = $1 and not exists (select 1 from kap_catalog.pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype = 'i') order by c.oid`,
     schema,
   );
   return rows.map((row) => ({
@@ -219,18 +219,18 @@ async function readTables(client: ClientBase, schema: string): Promise<Node[]> {
     client,
     `select c.oid, c.relname as name, c.relpersistence = 'u' as unlogged,
             case when c.relkind = 'p' then pg_get_partkeydef(c.oid) end as partition_key,
-            case when c.relispartition then (select quote_ident(p.relname) from pg_inherits i join pg_class p on p.oid = i.inhparent where i.inhrelid = c.oid) end as parent,
+            case when c.relispartition then (select quote_ident(p.relname) from kap_catalog.pg_inherits i join kap_catalog.pg_class p on p.oid = i.inhparent where i.inhrelid = c.oid) end as parent,
             case when c.relispartition then pg_get_expr(c.relpartbound, c.oid) end as bound,
-            case when not c.relispartition then (select array_agg(quote_ident(p.relname) order by i.inhseqno) from pg_inherits i join pg_class p on p.oid = i.inhparent where i.inhrelid = c.oid) end as inherits,
+            case when not c.relispartition then (select array_agg(quote_ident(p.relname) order by i.inhseqno) from kap_catalog.pg_inherits i join kap_catalog.pg_class p on p.oid = i.inhparent where i.inhrelid = c.oid) end as inherits,
             (select jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod),
-                      'collation', (select quote_ident(l.collname) from pg_collation l where l.oid = a.attcollation and a.attcollation <> t.typcollation),
+                      'collation', (select quote_ident(l.collname) from kap_catalog.pg_collation l where l.oid = a.attcollation and a.attcollation <> t.typcollation),
                       'is_required', a.attnotnull, 'fallback', pg_get_expr(d.adbin, d.adrelid), 'identity', a.attidentity, 'generated', a.attgenerated,
                       'sequence', case when a.attidentity <> '' then (select 'increment by ' || s.seqincrement || ' minvalue ' || s.seqmin || ' maxvalue ' || s.seqmax || ' start with ' || s.seqstart || ' cache ' || s.seqcache || case when s.seqcycle then ' cycle' else '' end
-                         from pg_depend q join pg_sequence s on s.seqrelid = q.objid where q.classid = 'pg_class'::regclass and q.refobjid = c.oid and q.refobjsubid = a.attnum and q.deptype = 'i') end) order by a.attnum)
-             from pg_attribute a join pg_type t on t.oid = a.atttypid left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+                         from kap_catalog.pg_depend q join kap_catalog.pg_sequence s on s.seqrelid = q.objid where q.classid = 'pg_class'::regclass and q.refobjid = c.oid and q.refobjsubid = a.attnum and q.deptype = 'i') end) order by a.attnum)
+             from kap_catalog.pg_attribute a join kap_catalog.pg_type t on t.oid = a.atttypid left join kap_catalog.pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
              where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped) as columns,
-            (select array_agg('constraint ' || quote_ident(k.conname) || ' ' || pg_get_constraintdef(k.oid) order by k.conname) from pg_constraint k where k.conrelid = c.oid and k.contype = 'c' and k.conislocal) as checks
-     from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relkind in ('r', 'p') order by c.oid`,
+            (select array_agg('constraint ' || quote_ident(k.conname) || ' ' || pg_get_constraintdef(k.oid) order by k.conname) from kap_catalog.pg_constraint k where k.conrelid = c.oid and k.contype = 'c' and k.conislocal) as checks
+     from kap_catalog.pg_class c join kap_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relkind in ('r', 'p') order by c.oid`,
     schema,
   );
   return tables.map((table) => {
@@ -275,7 +275,7 @@ async function readViews(client: ClientBase, schema: string): Promise<Node[]> {
   const rows = await rowsOf<{ oid: string; name: string; kind: string; definition: string }>(
     client,
     `select c.oid, c.relname as name, c.relkind as kind, pg_get_viewdef(c.oid) as definition
-     from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relkind in ('v', 'm') order by c.oid`,
+     from kap_catalog.pg_class c join kap_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relkind in ('v', 'm') order by c.oid`,
     schema,
   );
   return rows.map((row) => ({
@@ -290,7 +290,7 @@ async function readConstraints(client: ClientBase, schema: string): Promise<Sche
   const rows = await rowsOf<{ table_name: string; name: string; definition: string }>(
     client,
     `select c.relname as table_name, k.conname as name, pg_get_constraintdef(k.oid) as definition
-     from pg_constraint k join pg_class c on c.oid = k.conrelid join pg_namespace n on n.oid = c.relnamespace
+     from kap_catalog.pg_constraint k join kap_catalog.pg_class c on c.oid = k.conrelid join kap_catalog.pg_namespace n on n.oid = c.relnamespace
      where n.nspname = $1 and k.contype in ('p', 'u', 'x', 'f') and k.conparentid = 0 and not (c.relispartition and k.coninhcount > 0)
      order by k.contype = 'f', k.contype <> 'p', k.oid`,
     schema,
@@ -305,8 +305,8 @@ async function readConstraints(client: ClientBase, schema: string): Promise<Sche
 async function readIndexes(client: ClientBase, schema: string): Promise<SchemaObject[]> {
   const rows = await rowsOf<{ definition: string }>(
     client,
-    `select pg_get_indexdef(i.indexrelid) as definition from pg_index i join pg_class c on c.oid = i.indexrelid join pg_class t on t.oid = i.indrelid join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = $1 and t.relkind in ('r', 'p') and not exists (select 1 from pg_constraint k where k.conindid = i.indexrelid and k.contype in ('p', 'u', 'x')) and not exists (select 1 from pg_inherits h where h.inhrelid = i.indexrelid)
+    `select pg_get_indexdef(i.indexrelid) as definition from kap_catalog.pg_index i join kap_catalog.pg_class c on c.oid = i.indexrelid join kap_catalog.pg_class t on t.oid = i.indrelid join kap_catalog.pg_namespace n on n.oid = c.relnamespace
+     where n.nspname = $1 and t.relkind in ('r', 'p') and not exists (select 1 from kap_catalog.pg_constraint k where k.conindid = i.indexrelid and k.contype in ('p', 'u', 'x')) and not exists (select 1 from kap_catalog.pg_inherits h where h.inhrelid = i.indexrelid)
      order by c.oid`,
     schema,
   );
@@ -323,9 +323,9 @@ async function readSequenceStates(client: ClientBase, schema: string): Promise<S
   const rows = await rowsOf<{ name: string; table_name: string | null; column_name: string | null; kind: string | null }>(
     client,
     `select s.relname as name, t.relname as table_name, a.attname as column_name, d.deptype as kind
-     from pg_class s join pg_namespace n on n.oid = s.relnamespace
-     left join pg_depend d on d.classid = 'pg_class'::regclass and d.objid = s.oid and d.refclassid = 'pg_class'::regclass and d.deptype in ('a', 'i')
-     left join pg_class t on t.oid = d.refobjid left join pg_attribute a on a.attrelid = d.refobjid and a.attnum = d.refobjsubid
+     from kap_catalog.pg_class s join kap_catalog.pg_namespace n on n.oid = s.relnamespace
+     left join kap_catalog.pg_depend d on d.classid = 'pg_class'::regclass and d.objid = s.oid and d.refclassid = 'pg_class'::regclass and d.deptype in ('a', 'i')
+     left join kap_catalog.pg_class t on t.oid = d.refobjid left join kap_catalog.pg_attribute a on a.attrelid = d.refobjid and a.attnum = d.refobjsubid
      where n.nspname = $1 and s.relkind = 'S' order by s.relname`,
     schema,
   );
@@ -352,7 +352,7 @@ async function readSequenceStates(client: ClientBase, schema: string): Promise<S
 async function readTriggers(client: ClientBase, schema: string): Promise<SchemaObject[]> {
   const rows = await rowsOf<{ definition: string }>(
     client,
-    `select pg_get_triggerdef(t.oid, true) as definition from pg_trigger t join pg_class c on c.oid = t.tgrelid join pg_namespace n on n.oid = c.relnamespace
+    `select pg_get_triggerdef(t.oid, true) as definition from kap_catalog.pg_trigger t join kap_catalog.pg_class c on c.oid = t.tgrelid join kap_catalog.pg_namespace n on n.oid = c.relnamespace
      where n.nspname = $1 and not t.tgisinternal and t.tgparentid = 0 order by t.oid`,
     schema,
   );
@@ -364,8 +364,8 @@ async function readComments(client: ClientBase, schema: string): Promise<SchemaO
     client,
     `select case c.relkind when 'v' then 'view' when 'm' then 'materialized view' when 'S' then 'sequence' when 'i' then 'index' else 'table' end as kind,
             c.relname as name, a.attname as column_name, d.description as comment
-     from pg_description d join pg_class c on c.oid = d.objoid and d.classoid = 'pg_class'::regclass join pg_namespace n on n.oid = c.relnamespace
-     left join pg_attribute a on a.attrelid = c.oid and a.attnum = d.objsubid and d.objsubid > 0
+     from kap_catalog.pg_description d join kap_catalog.pg_class c on c.oid = d.objoid and d.classoid = 'pg_class'::regclass join kap_catalog.pg_namespace n on n.oid = c.relnamespace
+     left join kap_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum = d.objsubid and d.objsubid > 0
      where n.nspname = $1 and c.relkind in ('r', 'p', 'v', 'm', 'S', 'i') order by c.oid, d.objsubid`,
     schema,
   );

@@ -15,9 +15,9 @@ const tablesSql = `
          coalesce(jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'nullable', not a.attnotnull,
                             'default', case when a.attidentity <> '' then 'generated ' || case a.attidentity when 'a' then 'always' else 'by default' end || ' as identity'
                                             else pg_get_expr(d.adbin, d.adrelid) end) order by a.attnum) filter (where a.attnum is not null), '[]') as columns
-  from pg_class c
-  left join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-  left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
+  from kap_catalog.pg_class c
+  left join kap_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+  left join kap_catalog.pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
   where c.relnamespace = $1::regnamespace and c.relkind in ('r', 'p') group by c.oid, c.relname order by c.relname`;
 
 /** All tables of the kap's schema, by name. */
@@ -29,8 +29,8 @@ export async function listTables(deps: Deps, kap: KapRow): Promise<Table[]> {
 export async function keyColumnOf(deps: Deps, kap: KapRow, table: string): Promise<string> {
   const found = await asKap(deps, kap, async (client) => {
     const { rows } = await client.query<{ columns: string[] | null }>(
-      `select (select array_agg(a.attname::text) from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey) where i.indrelid = c.oid and i.indisprimary) as columns
-       from pg_class c where c.relnamespace = $1::regnamespace and c.relname = $2 and c.relkind in ('r', 'p')`,
+      `select (select array_agg(a.attname::text) from kap_catalog.pg_index i join kap_catalog.pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey) where i.indrelid = c.oid and i.indisprimary) as columns
+       from kap_catalog.pg_class c where c.relnamespace = $1::regnamespace and c.relname = $2 and c.relkind in ('r', 'p')`,
       [kap.schema_name, table],
     );
     return rows[0];
@@ -50,7 +50,7 @@ export async function keyColumnOf(deps: Deps, kap: KapRow, table: string): Promi
 export async function requireTable(deps: Deps, kap: KapRow, table: string): Promise<string> {
   const isThere = await asKap(deps, kap, async (client) => {
     const { rowCount } = await client.query(
-      `select 1 from pg_class where relnamespace = $1::regnamespace and relname = $2 and relkind in ('r', 'p', 'v', 'm')`,
+      `select 1 from kap_catalog.pg_class where relnamespace = $1::regnamespace and relname = $2 and relkind in ('r', 'p', 'v', 'm')`,
       [kap.schema_name, table],
     );
     return rowCount === 1;

@@ -1,7 +1,7 @@
 import { invalid } from "../../http/refusal.ts";
 import { type Route, route } from "../../http/route.ts";
 import { policyOf, readInvited, setAudience } from "./audience.ts";
-import { historyPage } from "./history.ts";
+import { newestEvents } from "./history.ts";
 import { kapBase, loadKap, readers, writers } from "./kap-access.ts";
 import { confirmPublicRequired } from "./kap-routes.ts";
 import { answers, bodies, kapPath } from "./schema.ts";
@@ -17,9 +17,9 @@ export const audienceRoutes: readonly Route[] = [
     access: readers,
     params: kapPath,
     load: loadKap,
-    responses: { 200: { description: "The policy and its first 200 changes; the kap's history has all", schema: answers.audience } },
+    responses: { 200: { description: "The policy and its newest 200 changes; the kap's history has all", schema: answers.audience } },
     async handler({ deps, resource: kap }) {
-      const { events } = await historyPage(deps.db, kap.id, { limit: shownEvents, kinds: ["audience.changed"] });
+      const events = await newestEvents(deps.db, kap.id, "audience.changed", shownEvents);
       return { status: 200, body: { policy: policyOf(kap), events } };
     },
   }),

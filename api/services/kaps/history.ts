@@ -16,11 +16,11 @@ export interface HistoryEvent {
 
 export const historyColumns = ["id", "kind", "at", "actor", "client", "detail"] as const;
 
-/** A page of a kap's history in the order it happened, optionally only events of some kinds. */
+/** A page of a kap's history in the order it happened. */
 export async function historyPage(
   db: Db,
   kapId: string,
-  page: { limit: number; cursor?: string | undefined; kinds?: readonly string[] },
+  page: { limit: number; cursor?: string | undefined },
 ): Promise<{ events: HistoryEvent[]; next_cursor: string | null }> {
   const query = db("kap_events")
     .where({ kap_id: kapId })
@@ -28,10 +28,19 @@ export async function historyPage(
     .limit(page.limit + 1)
     .select(historyColumns);
   if (page.cursor !== undefined) void query.where("id", ">", idOf(page.cursor));
-  if (page.kinds) void query.whereIn("kind", [...page.kinds]);
   const rows: HistoryEvent[] = await query;
   const { items, next_cursor } = pageOf(rows, page.limit, (row) => encodeCursor([row.id]));
   return { events: items, next_cursor };
+}
+
+/** The newest events of one kind, in the order they happened. */
+export async function newestEvents(db: Db, kapId: string, kind: string, limit: number): Promise<HistoryEvent[]> {
+  const rows: HistoryEvent[] = await db("kap_events")
+    .where({ kap_id: kapId, kind })
+    .orderBy("id", "desc")
+    .limit(limit)
+    .select(historyColumns);
+  return rows.reverse();
 }
 
 /** The id a cursor of one part stands for. */

@@ -2,6 +2,7 @@ import { dropKapDatabase } from "#platform/kap-database.ts";
 import type { Deps } from "../../deps.ts";
 import { releaseRuntimes } from "../../gateway/claims.ts";
 import { systemActor } from "../../http/caller.ts";
+import { purgeRuns } from "../runs/retention.ts";
 import { type KapRow, recordKapEvent } from "./kap.ts";
 
 /**
@@ -20,6 +21,7 @@ export async function purgeKap(deps: Deps, kapId: string): Promise<void> {
   await releaseRuntimes(deps, kap.id, 0);
   await dropKapDatabase(deps.db, { schemaName: kap.schema_name, roleName: kap.role_name });
   await deps.objects.deleteBucket(kap.bucket);
+  await purgeRuns(deps, kap.id);
   await deps.db.transaction(async (trx) => {
     const ofKap = { kap_id: kap.id };
     await trx("kap_secret_names").where(ofKap).delete();
@@ -27,9 +29,6 @@ export async function purgeKap(deps: Deps, kapId: string): Promise<void> {
     await trx("secrets").where(ofKap).delete();
     await trx("kap_tokens").where(ofKap).delete();
     await trx("kap_triggers").where(ofKap).delete();
-    await trx("mail_messages").where(ofKap).delete();
-    await trx("kap_log_lines").where(ofKap).delete();
-    await trx("runs").where(ofKap).delete(); // their payloads go with them
     await trx("kap_versions").where(ofKap).delete(); // their bundles go with them
     await trx("kap_blobs").where(ofKap).delete();
     await trx("kaps")

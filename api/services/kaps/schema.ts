@@ -5,11 +5,11 @@ const time = z.iso.datetime();
 const uuid = z.uuid();
 
 /** Who did it. */
-export const actor = z.object({ kind: z.enum(["member", "key", "agent", "token", "runtime", "system"]), id: z.string(), name: z.string() });
+const actor = z.object({ kind: z.enum(["member", "key", "agent", "token", "runtime", "system"]), id: z.string(), name: z.string() });
 
-export const audienceName = z.enum(["members", "invited", "public"]);
+const audienceName = z.enum(["members", "invited", "public"]);
 
-export const kap = z.object({
+const kap = z.object({
   id: uuid,
   slug: z.string(),
   name: z.string(),
@@ -30,7 +30,7 @@ export const kap = z.object({
 const versionFile = z.object({ path: z.string(), size: z.number().int(), sha256: z.string() });
 const fileWithContent = versionFile.extend({ content: z.string() });
 
-export const version = z.object({
+const version = z.object({
   id: uuid,
   kap_id: uuid,
   sequence: z.number().int(),
@@ -43,7 +43,7 @@ export const version = z.object({
   client: z.string().nullable(),
 });
 
-export const trigger = z.object({
+const trigger = z.object({
   id: uuid,
   kap_id: uuid,
   kind: z.enum(["request", "schedule", "inbox"]),

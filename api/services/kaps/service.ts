@@ -6,7 +6,7 @@ import { tokenRoutes } from "./token-routes.ts";
 import { versionRoutes } from "./version-routes.ts";
 
 /** Body limit of the kaps service: all files of a version together (spec 3 §8 B). */
-export const kapsBodyLimit = 2 * 1024 * 1024;
+const kapsBodyLimit = 2 * 1024 * 1024;
 
 /** Kaps: authoring and reaching them. */
 export const kapsService: Service = {

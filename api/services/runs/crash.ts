@@ -1,5 +1,7 @@
+import { addJob } from "#platform/jobs.ts";
 import type { Db } from "#platform/postgres.ts";
-import { endAttempt } from "./finish.ts";
+import { endAttempt, mailRunJob, scheduledRunJob } from "./finish.ts";
+import type { RunRow } from "./run.ts";
 
 /** Conditions of the open runs that are lost, over `runs r`. */
 interface Lost {
@@ -50,6 +52,27 @@ export async function crashLostRuns(db: Db, limits: { requestWallMs: number; bac
     "the run's end was never reported, and its time is over",
   );
   return orphans + unclaimed + overdue;
+}
+
+/** Minutes after which a queued run is put into the queue again; its own job comes within a minute at most. */
+const strandedMinutes = 5;
+
+/**
+ * Gives queued runs whose job was lost (the process failed between taking the job and taking the run) a job again. One too many does no harm: each
+ * attempt is begun once.
+ */
+export async function requeueStranded(db: Db): Promise<number> {
+  const rows: Pick<RunRow, "id" | "trigger_kind" | "attempts" | "detail">[] = await db("runs")
+    .where("status", "queued")
+    .where("trigger_kind", "<>", "request")
+    .whereRaw("started_at < now() - make_interval(mins => ?)", [strandedMinutes])
+    .select("id", "trigger_kind", "attempts", "detail");
+  for (const { id, trigger_kind, attempts, detail } of rows) {
+    // A run that has been tried already carries the detail of that attempt.
+    const attempt = detail === null ? attempts : attempts + 1;
+    await addJob(db, trigger_kind === "inbox" ? mailRunJob : scheduledRunJob, { run_id: id, attempt }, { key: `run:${id}:${attempt}` });
+  }
+  return rows.length;
 }
 
 async function crash(db: Db, lost: Lost, detail: string): Promise<number> {

@@ -84,3 +84,15 @@ export async function beginAttempt(db: Db, id: string, attempt: number): Promise
   );
   return rows[0]?.started_at ?? null;
 }
+
+/**
+ * Ends an attempt that an earlier delivery of the same job began and no runtime took: the process that had begun it is gone. A mail's run has its next
+ * attempt; a schedule's run is over, since nobody can tell whether that process is really gone.
+ */
+export async function endAbandoned(db: Db, id: string, attempt: number): Promise<void> {
+  const run: { id: string } | undefined = await db("runs")
+    .where({ id, attempts: attempt, status: "running" })
+    .whereNull("runtime_id")
+    .first("id");
+  if (run) await endAttempt(db, { id, attempt, outcome: "crashed", detail: "the platform was restarted before a runtime took the run" });
+}

@@ -106,7 +106,7 @@ with before as materialized (
     cpu_ms = kap_usage.cpu_ms + excluded.cpu_ms, duration_ms = kap_usage.duration_ms + excluded.duration_ms,
     db_ms = kap_usage.db_ms + excluded.db_ms, egress_bytes = kap_usage.egress_bytes + excluded.egress_bytes
 ), lines as materialized (
-  select x.run_id, r.attempts as attempt, x.n, x.at, x.level, x.text, row_number() over (order by x.at, x.run_id, x.n) as place, count(*) over () as total
+  select x.run_id, x.n, x.at, x.level, x.text, row_number() over (order by x.at, x.run_id, x.n) as place, count(*) over () as total
   from jsonb_to_recordset($4::jsonb) as x(run_id uuid, n int, at timestamptz, level text, text text)
   join runs r on r.id = x.run_id and r.kap_id = $2
 ), head as (
@@ -114,9 +114,9 @@ with before as materialized (
   on conflict (kap_id) do update set last_position = kap_log_heads.last_position + excluded.last_position
   returning last_position
 ), written as (
-  insert into kap_log_lines (run_id, attempt, n, kap_id, position, at, level, text)
-  select run_id, attempt, n, $2, head.last_position - total + place, at, level, text from lines, head
-  on conflict (run_id, attempt, n) do nothing
+  insert into kap_log_lines (run_id, n, kap_id, position, at, level, text)
+  select run_id, n, $2, head.last_position - total + place, at, level, text from lines, head
+  on conflict (run_id, n, at) do nothing
 )
 update runtimes set last_report_at = now(), last_used_at = greatest(last_used_at, coalesce($5, now())) where id = $1`;
 

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { addJob, type JobHandlers } from "#platform/jobs.ts";
 import type { Db } from "#platform/postgres.ts";
 import type { Deps } from "../../deps.ts";
-import { crashLostRuns } from "./crash.ts";
+import { crashLostRuns, requeueStranded } from "./crash.ts";
 import { measureStorage } from "./usage.ts";
 
 /** The platform's bucket of raw mails. */
@@ -32,6 +32,7 @@ export function sweepJobs(deps: Deps): JobHandlers {
       await again(sweepJob, sweepSeconds);
       const lost = await crashLostRuns(deps.db, deps.config);
       if (lost > 0) deps.log.warn({ runs: lost }, "runs whose runtime went away were marked crashed");
+      await requeueStranded(deps.db);
     },
     async [retentionJob]() {
       await again(retentionJob, retentionSeconds);

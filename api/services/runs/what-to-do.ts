@@ -1,7 +1,7 @@
 import type { Outcome, RunRow, TriggerKind } from "./run.ts";
 
 /** What these sentences need to know of a run. */
-export type RunFacts = Pick<RunRow, "status" | "outcome" | "trigger_kind" | "attempts" | "duration_ms">;
+export type RunFacts = Pick<RunRow, "status" | "outcome" | "trigger_kind" | "attempts" | "detail" | "duration_ms">;
 
 const again: Record<TriggerKind, string> = {
   request: "then call it again",
@@ -41,13 +41,15 @@ const advice: Record<Outcome, (run: RunFacts) => string> = {
       : `Check what the run has already done, as it may have run in part, ${again[trigger_kind]}; if it happens again, look for work that needs much memory.`,
 };
 
+/** A queued run that has been tried already has the detail of its last attempt. */
+function isRetry(run: RunFacts): boolean {
+  return run.detail !== null;
+}
+
 /** A sentence for a person: what to do about this run (decided §7.3). */
 export function whatToDo(run: RunFacts): string {
-  if (run.status === "queued") {
-    return run.attempts > 1
-      ? "Nothing yet: the last attempt failed and it is tried again by itself."
-      : "Nothing yet: it starts in a moment.";
-  }
+  if (run.status === "queued")
+    return isRetry(run) ? "Nothing yet: the last attempt failed and it is tried again by itself." : "Nothing yet: it starts in a moment.";
   if (run.outcome === null) return "Nothing yet: it is running.";
   return advice[run.outcome](run);
 }
@@ -68,7 +70,7 @@ const happened: Record<Outcome, string> = {
 /** A sentence for a person: what happened. */
 export function messageOf(run: RunFacts): string {
   if (run.status === "queued")
-    return run.attempts > 1 ? `Attempt ${run.attempts - 1} failed; the next one follows.` : "The run waits to be started.";
+    return isRetry(run) ? `Attempt ${run.attempts} failed; the next one follows.` : "The run waits to be started.";
   if (run.outcome === null) return "The run is going on.";
   const took = run.duration_ms === null ? "" : ` after ${Math.round(run.duration_ms)} ms`;
   const tried = run.attempts > 1 ? `, at attempt ${run.attempts}` : "";

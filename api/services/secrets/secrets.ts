@@ -14,7 +14,7 @@ export interface SecretEntry {
 }
 
 /** What a sealed secret is bound to. */
-export function secretContext(id: string): string {
+function secretContext(id: string): string {
   return `secret:${id}`;
 }
 

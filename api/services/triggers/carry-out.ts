@@ -36,9 +36,11 @@ export async function holdSlotFor(deps: Deps, run: Promise<void>): Promise<void>
   }
 }
 
-/** Waits until the runs that go on beside the job slots have ended: for a graceful stop, after the workers have closed. */
-export async function drainRuns(deps: Deps): Promise<void> {
-  await Promise.allSettled(detached.get(deps) ?? []);
+/** Waits until the runs that go on beside the job slots have ended, at most `ms`: for a graceful stop, after the workers have closed. */
+export async function drainRuns(deps: Deps, ms: number): Promise<void> {
+  const timer = new AbortController();
+  await Promise.race([Promise.allSettled(detached.get(deps) ?? []), delay(ms, undefined, { signal: timer.signal }).catch(() => undefined)]);
+  timer.abort();
 }
 
 const endTries = 6;

@@ -11,10 +11,13 @@ import { carryOutSchedule } from "./scheduled-run.ts";
 /** Durable jobs: the runs of schedules and mails. */
 function jobs(deps: Deps): JobHandlers {
   return {
-    [scheduledRunJob]: (payload) => holdSlotFor(deps, carryOutSchedule(deps, (payload as { run_id: string }).run_id)),
-    [mailRunJob]: (payload) => {
+    [scheduledRunJob](payload, job) {
+      const { run_id } = payload as { run_id: string };
+      return holdSlotFor(deps, carryOutSchedule(deps, run_id, job.attempt > 1));
+    },
+    [mailRunJob](payload, job) {
       const { run_id, attempt } = payload as { run_id: string; attempt: number };
-      return holdSlotFor(deps, carryOutMail(deps, run_id, attempt));
+      return holdSlotFor(deps, carryOutMail(deps, run_id, attempt, job.attempt > 1));
     },
     async [fireJob]() {
       await fireDue(deps);

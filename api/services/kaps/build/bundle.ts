@@ -120,7 +120,7 @@ function ownImports(input: BundleInput): esbuild.Plugin {
       });
       build.onLoad({ filter: /.*/, namespace: ownNamespace }, ({ path, with: attributes }) => ({
         contents: files.get(path) ?? "",
-        loader: ownLoader(path, attributes["type"]),
+        loader: ownLoader(path, attributes.type),
       }));
       build.onLoad({ filter: /.*/, namespace: platformNamespace }, () => ({ contents: platformModule, loader: "js" }));
     },

@@ -55,7 +55,7 @@ async function scanPrograms(files: OwnFiles, texts: string[], pins: Pins, jsxImp
     setup(build) {
       build.onResolve({ filter: /.*/ }, ({ kind, path, importer, with: attributes }) => {
         if (kind === "entry-point") return { path: scripts[Number(path)] ?? "", namespace: ownNamespace };
-        const refusal = attributeProblem(attributes) ?? checkImport(path, importer, attributes["type"] === "text");
+        const refusal = attributeProblem(attributes) ?? checkImport(path, importer, attributes.type === "text");
         return refusal === null ? { path, external: true } : { errors: [{ text: refusal }] };
       });
       build.onLoad({ filter: /.*/, namespace: ownNamespace }, ({ path }) => ({

@@ -9,11 +9,7 @@ import { type Builder, type BuilderOptions, createBuilder } from "./builder.ts";
 /** A builder with a package cache of its own, for one test file. `close` removes both. */
 export function testBuilder(options: Partial<BuilderOptions> = {}): Builder & { cacheDir: string } {
   const cacheDir = options.cacheDir ?? mkdtempSync(join(tmpdir(), "kapstone-test-cache-"));
-  const builder = createBuilder({
-    ...(process.env["KAP_TYPES"] ? { kapTypes: new URL(process.env["KAP_TYPES"]) } : {}),
-    ...options,
-    cacheDir,
-  });
+  const builder = createBuilder({ ...options, cacheDir });
   return {
     ...builder,
     cacheDir,

@@ -64,7 +64,7 @@ export async function startTestRegistry(): Promise<TestRegistry> {
   }
 
   return {
-    environment: { PATH: process.env["PATH"], HOME: home },
+    environment: { PATH: process.env.PATH, HOME: home },
     requests,
     async publish(name, version, files, manifest = {}) {
       add(name, version, await packTarball(packageEntries(name, version, files, manifest)));

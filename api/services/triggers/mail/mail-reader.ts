@@ -52,7 +52,9 @@ export function openMailReader(): MailReader {
       else reading.reject(new UnreadableMail(`the mail cannot be parsed: ${answer.message}`, false));
       next();
     });
-    started.on("error", (error: unknown) => end(started, `the mail needed more than it may: ${error instanceof Error ? error.message : String(error)}`));
+    started.on("error", (error: unknown) =>
+      end(started, `the mail needed more than it may: ${error instanceof Error ? error.message : String(error)}`),
+    );
     started.on("exit", () => end(started, "the thread that read the mail ended"));
     started.unref();
     return started;

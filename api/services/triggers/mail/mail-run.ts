@@ -1,7 +1,7 @@
 import { buffer } from "node:stream/consumers";
 import type { Deps } from "../../../deps.ts";
 import { invoke } from "../../../gateway/invoke.ts";
-import { beginAttempt } from "../../runs/finish.ts";
+import { beginAttempt, endAbandoned } from "../../runs/finish.ts";
 import { mailBucket } from "../../runs/retention.ts";
 import type { RunRow } from "../../runs/run.ts";
 import { effectiveSecrets } from "../../secrets/secrets.ts";
@@ -43,7 +43,7 @@ export async function closeMailReader(deps: Deps): Promise<void> {
  * Carries out an attempt of a mail's run: reads the stored bytes, keeps what people may look at, and gives the mail to the program. Whoever takes the
  * attempt from the queue is the only one; a failed attempt has its next one from the queue too.
  */
-export async function carryOutMail(deps: Deps, runId: string, attempt: number): Promise<void> {
+export async function carryOutMail(deps: Deps, runId: string, attempt: number, isRedelivered: boolean): Promise<void> {
   const run: MailRun | undefined = await deps
     .db("runs")
     .join("kaps", "kaps.id", "runs.kap_id")
@@ -62,7 +62,7 @@ export async function carryOutMail(deps: Deps, runId: string, attempt: number): 
       "run_payloads.object_key",
     );
   if (!run) return;
-  if ((await beginAttempt(deps.db, run.id, attempt)) === null) return;
+  if ((await beginAttempt(deps.db, run.id, attempt)) === null) return isRedelivered ? endAbandoned(deps.db, run.id, attempt) : undefined;
   const end = await carryOut(deps, run).catch((error: unknown) => outcomeOfFailure(deps, error));
   await endAttemptSurely(deps, { id: run.id, attempt, ...end });
 }

@@ -139,6 +139,7 @@ async function checkAuth(bytes: Buffer, facts: MailFacts): Promise<MailAuth> {
       sender: facts.envelopeFrom,
       mta: facts.mailDomain,
       resolver: async (name, type) => resolve(name, type),
+      strict: true, // the RFCs' words: a changed body is `fail`, not `neutral`
       disableArc: true,
       disableBimi: true,
     });

@@ -10,12 +10,12 @@ const file = (name: string, text: string) => {
   return join(folder, name);
 };
 
-test("the user's npmrc wins over the global one, a variable over both; comments, quotes and ${NAME} are understood", () => {
+test("the user's npmrc wins over the global one, a variable over both; comments, quotes and variables in braces are understood", () => {
   const env = {
     npm_config_globalconfig: file("global", "registry=http://global.test/\nproxy = http://proxy.test\n"),
     npm_config_userconfig: file(
       "user",
-      '; a comment\n# another\n\nregistry = "http://user.test/"\n@org:registry=http://org.test/\n//org.test/:_authToken=${TOKEN}\naudit=false\n',
+      `; a comment\n# another\n\nregistry = "http://user.test/"\n@org:registry=http://org.test/\n//org.test/:_authToken=\${TOKEN}\naudit=false\n`,
     ),
     TOKEN: "t0ken",
   };

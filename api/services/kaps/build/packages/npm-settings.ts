@@ -21,11 +21,11 @@ const optionNames: Record<string, string> = {
  * none says anything the result is empty and pacote's own default registry holds.
  */
 export function readNpmSettings(env: NodeJS.ProcessEnv): NpmSettings {
-  const prefix = env["npm_config_prefix"] ?? env["PREFIX"] ?? dirname(dirname(process.execPath));
+  const prefix = env.npm_config_prefix ?? env.PREFIX ?? dirname(dirname(process.execPath));
   const files = [
     "/etc/npmrc",
-    env["npm_config_globalconfig"] ?? join(prefix, "etc", "npmrc"),
-    env["npm_config_userconfig"] ?? env["NPM_CONFIG_USERCONFIG"] ?? join(env["HOME"] ?? homedir(), ".npmrc"),
+    env.npm_config_globalconfig ?? join(prefix, "etc", "npmrc"),
+    env.npm_config_userconfig ?? env.NPM_CONFIG_USERCONFIG ?? join(env.HOME ?? homedir(), ".npmrc"),
   ];
   const raw = Object.assign({}, ...files.map((file) => readNpmrc(file, env)), fromEnvironment(env)) as Record<string, string>;
   const settings: NpmSettings = {};
@@ -34,9 +34,9 @@ export function readNpmSettings(env: NodeJS.ProcessEnv): NpmSettings {
     if (name.startsWith("//") || /^@[^:]+:registry$/.test(name)) settings[name] = value;
     else if (option !== undefined && value !== "") settings[option] = value;
   }
-  if (raw["strict-ssl"] === "false") settings["strictSSL"] = false;
-  const cafile = raw["cafile"];
-  if (cafile !== undefined && cafile !== "" && settings["ca"] === undefined) settings["ca"] = readCertificates(cafile);
+  if (raw["strict-ssl"] === "false") settings.strictSSL = false;
+  const cafile = raw.cafile;
+  if (cafile !== undefined && cafile !== "" && settings.ca === undefined) settings.ca = readCertificates(cafile);
   return settings;
 }
 

@@ -83,6 +83,6 @@ export function missingInPackage(owner: string, specifier: string): string {
 
 /** The package's replacements for imports in browsers: a path or name, or false for nothing. */
 function browserField(manifest: Record<string, unknown>): Record<string, unknown> {
-  const field = manifest["browser"];
+  const field = manifest.browser;
   return field !== null && typeof field === "object" ? (field as Record<string, unknown>) : {};
 }

@@ -110,15 +110,15 @@ export async function resolvePackageTree(
 
 /** What a package's own `package.json` says that it needs. */
 function requirements(manifest: Record<string, unknown>): Requirement[] {
-  const optional = record(manifest["optionalDependencies"]);
-  const peersMeta = record(manifest["peerDependenciesMeta"]);
+  const optional = record(manifest.optionalDependencies);
+  const peersMeta = record(manifest.peerDependenciesMeta);
   const needed = new Map<string, Requirement>();
-  for (const [name, range] of Object.entries(record(manifest["peerDependencies"]))) {
+  for (const [name, range] of Object.entries(record(manifest.peerDependencies))) {
     const meta = peersMeta[name];
     const isOptional = meta !== null && typeof meta === "object" && "optional" in meta && meta.optional === true;
     if (typeof range === "string") needed.set(name, { name, range, isOptional });
   }
-  for (const [name, range] of Object.entries(record(manifest["dependencies"]))) {
+  for (const [name, range] of Object.entries(record(manifest.dependencies))) {
     if (typeof range === "string") needed.set(name, { name, range, isOptional: name in optional });
   }
   return [...needed.values()];

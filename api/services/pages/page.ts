@@ -1,0 +1,80 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import type { Branding } from "../auth/branding.ts";
+import { type Html, html } from "./html.ts";
+
+/**
+ * Headers of every page: nothing from outside, no script but this host's files, not in a frame, and no address with a token is told to the next page (its
+ * origin is, or browsers would send forms with `Origin: null`). `formTargets` are
+ * the addresses to which the page's forms may lead, by redirects too; browsers hold all of them to it, so a form that leads into a kap's program has none.
+ */
+export function pageHeaders(formTargets?: string): Record<string, string> {
+  const forms = formTargets === undefined ? "" : `; form-action ${formTargets}`;
+  return {
+    "content-security-policy": `default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'${forms}`,
+    "referrer-policy": "strict-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+  };
+}
+
+export interface Page {
+  title: string;
+  main: Html;
+  stylePath: string;
+  /** Path of a script, where the page has one. */
+  scriptPath?: string;
+  orgName?: string;
+  branding?: Branding;
+}
+
+/** A whole page. An organisation that has chosen no look of its own gets one that follows the reader's light or dark. */
+export function renderPage({ title, main, stylePath, scriptPath, orgName, branding }: Page): string {
+  const isPlain =
+    !branding || (branding.layout === "centered" && branding.mode === "light" && !branding.logo && !branding.background_image);
+  const page = html`<!doctype html>
+<html lang="en" data-mode="${isPlain ? "auto" : branding.mode}">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="robots" content="noindex">
+<title>${orgName ? `${title} · ${orgName}` : title}</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="${stylePath}">
+${scriptPath ? html`<script type="module" src="${scriptPath}"></script>` : null}
+</head>
+<body class="${branding?.layout ?? "centered"}">
+${branding?.background_image ? html`<img class="backdrop" src="${branding.background_image}" alt="">` : html`<div class="backdrop"></div>`}
+<main>
+${orgName ? brand(orgName, branding) : null}
+${main}
+</main>
+</body>
+</html>
+`;
+  return page.text;
+}
+
+function brand(orgName: string, branding: Branding | undefined): Html {
+  return html`<p class="brand">${
+    branding?.logo
+      ? html`<img src="${branding.logo}" alt="${orgName}">`
+      : html`<span class="monogram" aria-hidden="true">${[...orgName][0]?.toUpperCase() ?? ""}</span><span>${orgName}</span>`
+  }</p>`;
+}
+
+const webFolder = join(import.meta.dirname, "../../../web");
+const read = new Map<string, string>();
+
+/** A file of the folder `web`, read once. */
+export function webFile(name: string): string {
+  const known = read.get(name) ?? readFileSync(join(webFolder, name), "utf8");
+  read.set(name, known);
+  return known;
+}
+
+/** The style of all pages. */
+export function stylesheet(): string {
+  return webFile("pages.css");
+}

@@ -1,0 +1,138 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
+import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
+import { until } from "../harness/wait.ts";
+import { supervisorAt } from "./processes.ts";
+
+/** What the tests read of a run record (decided §7.3). */
+export interface RunRecord {
+  id: string;
+  status: string;
+  outcome: string | null;
+  detail: string | null;
+  http_status: number | null;
+  cpu_ms: number | null;
+}
+
+/** A loopback server that counts who came. */
+export interface LocalServer {
+  port: number;
+  hits(): number;
+  requests: { url: string; headers: IncomingMessage["headers"] }[];
+  close(): Promise<void>;
+}
+
+/** Where attacks happen: a platform, an organisation, and two servers of the host – one that kaps may reach, one that they must never reach. */
+export interface Ground {
+  test: TestPlatform;
+  org: TestOrg;
+  /** Refused to every kap; a hit is a hole. */
+  canary: LocalServer;
+  /** Allowed to kaps by the deployment's setting, as a public server would be. */
+  outside: LocalServer;
+  runs(kap: TestKap, limit?: number): Promise<RunRecord[]>;
+  run(kap: TestKap, id: string): Promise<RunRecord>;
+  /** The run once it has ended. */
+  ended(kap: TestKap, id: string): Promise<RunRecord>;
+  lines(kap: TestKap, runId: string): Promise<{ level: string; text: string }[]>;
+  /** The process id of the supervisor that serves a kap. */
+  supervisorOf(kap: TestKap): Promise<number>;
+  close(): Promise<void>;
+}
+
+/** Prepares it; `settings` are environment variables of the platform. */
+export async function prepareGround(settings: Record<string, string> = {}): Promise<Ground> {
+  const canary = await listen((_request, response) => response.end("the inside of the host"));
+  const outside = await listen(answerOutside(() => canary.port));
+  const test = await startTestPlatform({ KAPSTONE_RUNTIME_EGRESS_ALLOW: `127.0.0.1:${outside.port}`, ...settings });
+  const org = await signUpOrg(test);
+  const path = (kap: TestKap): string => `/v1/orgs/${org.id}/kaps/${kap.id}`;
+  const ground: Ground = {
+    test,
+    org,
+    canary,
+    outside,
+    async runs(kap, limit = 20) {
+      return (await org.call({ path: `${path(kap)}/runs?limit=${limit}` })).json<{ runs: RunRecord[] }>().runs;
+    },
+    async run(kap, id) {
+      const found = (await ground.runs(kap, 100)).find((entry) => entry.id === id);
+      if (!found) throw new Error(`the run ${id} is not listed`);
+      return found;
+    },
+    ended: (kap, id) =>
+      until(async () => {
+        const found = await ground.run(kap, id);
+        return found.outcome !== null && found;
+      }),
+    async lines(kap, runId) {
+      const lines: { run_id: string; level: string; text: string }[] = [];
+      for (let cursor = ""; ; ) {
+        const page = (await org.call({ path: `${path(kap)}/log?limit=100${cursor}` })).json<{
+          lines: { run_id: string; level: string; text: string }[];
+          next_cursor: string | null;
+        }>();
+        lines.push(...page.lines.filter((line) => line.run_id === runId));
+        if (!page.next_cursor || page.lines.length === 0) return lines;
+        cursor = `&cursor=${encodeURIComponent(page.next_cursor)}`;
+      }
+    },
+    async supervisorOf(kap) {
+      const { rows } = await test.database.postgres.hot.query<{ control_address: string }>(
+        "select control_address from runtimes where kap_id = $1 and state = 'ready'",
+        [kap.id],
+      );
+      return supervisorAt(rows[0]?.control_address ?? "none");
+    },
+    async close() {
+      await test.close();
+      await Promise.all([canary.close(), outside.close()]);
+    },
+  };
+  return ground;
+}
+
+async function listen(answer: (request: IncomingMessage, response: ServerResponse) => void): Promise<LocalServer> {
+  const requests: LocalServer["requests"] = [];
+  const server: Server = createServer((request, response) => {
+    requests.push({ url: request.url ?? "", headers: request.headers });
+    answer(request, response);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return {
+    port: (server.address() as AddressInfo).port,
+    hits: () => requests.length,
+    requests,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+/** A server on the internet, as hostile as one may be. */
+function answerOutside(canaryPort: () => number): (request: IncomingMessage, response: ServerResponse) => void {
+  const chunk = Buffer.alloc(64 * 1024, "x");
+  return (request, response) => {
+    const { pathname, searchParams } = new URL(request.url ?? "/", "http://outside");
+    request.resume();
+    if (pathname === "/redirect") response.writeHead(302, { location: searchParams.get("to") ?? `http://127.0.0.1:${canaryPort()}/` }).end();
+    else if (pathname === "/bytes") {
+      let left = Number(searchParams.get("count"));
+      if (searchParams.has("announced")) response.setHeader("content-length", left);
+      const write = (): void => {
+        while (left > 0 && !response.destroyed) {
+          const size = Math.min(left, chunk.length);
+          left -= size;
+          if (!response.write(chunk.subarray(0, size))) return void response.once("drain", write);
+        }
+        response.end();
+      };
+      write();
+    } else if (pathname === "/silence") request.socket.on("close", () => response.destroy());
+    else if (pathname === "/headers") response.writeHead(200, { "x-large": "x".repeat(200_000) }).end("large");
+    else response.end("outside");
+  };
+}
