@@ -144,7 +144,11 @@ function runNpm() {
   return new Promise((resolve, reject) => {
     const npm = spawn("npm", args, { cwd: root, env, stdio: ["ignore", "inherit", "inherit"], shell: process.platform === "win32" });
     if (npm.pid !== undefined) writeFileSync(lockFile, `${process.pid} ${npm.pid}`);
-    const passOn = (signal) => npm.kill(signal);
+    let isInterrupted = false;
+    const passOn = (signal) => {
+      isInterrupted = true;
+      npm.kill(signal);
+    };
     for (const signal of signals) process.on(signal, passOn);
     let ticks = 0;
     const beat = setInterval(() => {
@@ -163,6 +167,7 @@ function runNpm() {
     npm.once("error", () => end(() => reject(new Problem("npm is not on the PATH: install Node 20 or later with npm, then start again."))));
     npm.once("exit", (code, signal) => {
       if (code === 0) end(resolve);
+      else if (isInterrupted) end(() => reject(new Problem("Interrupted: the next start installs anew.")));
       else
         end(() =>
           reject(

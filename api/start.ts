@@ -26,6 +26,8 @@ import { outboxMail, relayMail } from "./mail.ts";
 import { closeKapConnections } from "./services/kap-data/kap-connection.ts";
 import { createBuilder } from "./services/kaps/build/builder.ts";
 import { startReseal } from "./services/secrets/service.ts";
+import { drainRuns } from "./services/triggers/carry-out.ts";
+import { closeMailReader } from "./services/triggers/mail/mail-run.ts";
 
 /** What differs between a laptop and a cluster: who keeps the runtimes, and who realises the desired state of kaps. */
 export interface ApiPorts {
@@ -38,8 +40,10 @@ export interface Api {
   deps: Deps;
   port: number;
   internalPort: number;
-  /** Stops taking requests, lets those under way finish (at most `drainMs`), ends the jobs, closes the pools. */
-  close(drainMs?: number): Promise<void>;
+  /** Takes no more requests, lets requests, jobs and runs under way finish (at most `drainMs` each). Runtimes can still report. */
+  drain(drainMs: number): Promise<void>;
+  /** Closes what is left: the internal listener, the pools. After the runtimes have reported. */
+  close(): Promise<void>;
 }
 
 /** Starts the API: both listeners, the job workers and the sweeps. The schema must be there already. */
@@ -81,13 +85,16 @@ export async function startApi(given: ApiConfig, ports: ApiPorts, log: Logger): 
     deps,
     port,
     internalPort,
-    async close(drainMs = 10_000) {
-      const drained = closeServer(publicServer, drainMs);
+    async drain(drainMs) {
       sweep.stop();
-      await drained;
+      await closeServer(publicServer, drainMs);
       await jobs.close();
+      await drainRuns(deps, drainMs);
+    },
+    async close() {
       await closeServer(internal, 1_000);
       await builder.close();
+      await closeMailReader(deps);
       await closeDataPools();
       await closeKapConnections();
       await deps.events.close();

@@ -8,6 +8,8 @@ export interface LoadOptions {
   connections: number;
   /** Counted requests; a tenth of them run before, uncounted. */
   requests: number;
+  /** Bytes of a POST's body; a GET without. */
+  bodyBytes?: number;
 }
 
 /** What it prints, as JSON. Times in milliseconds. */
@@ -21,13 +23,15 @@ export interface LoadResult {
 /** Sends requests over `connections` connections, one at a time on each, and measures each from send to last byte. */
 async function load(options: LoadOptions): Promise<LoadResult> {
   const pool = new Pool(options.origin, { connections: options.connections, pipelining: 1 });
+  const body = options.bodyBytes === undefined ? null : Buffer.alloc(options.bodyBytes, 97);
+  const method = body === null ? "GET" : "POST";
   let failures = 0;
   const one = (): Promise<number> =>
     new Promise((resolve) => {
       const start = performance.now();
       let status = 0;
       pool.dispatch(
-        { method: "GET", path: options.path, headers: options.headers },
+        { method, path: options.path, headers: options.headers, body },
         {
           onRequestStart() {},
           onResponseStart(_controller, code) {

@@ -4,10 +4,11 @@ import { firstCall } from "./first-call.ts";
 import type { Measure, Row } from "./measure.ts";
 import { benchSettings } from "./platform.ts";
 import { isPinned } from "./processes.ts";
+import { runtimeAlone } from "./runtime.ts";
 import { start } from "./start.ts";
 import { wholePath } from "./whole-path.ts";
 
-const measures: Measure[] = [wholePath, firstCall, start];
+const measures: Measure[] = [runtimeAlone, wholePath, firstCall, start];
 
 /** `npm run bench [measure …]`: runs all measures or those named, prints the table, and writes it to bench/results. */
 const wanted = process.argv.slice(2);

@@ -122,7 +122,10 @@ async function startParts({ env, show }: PlatformOptions, closers: (() => Promis
 
   show("Starting the API …");
   const api = await startApi(config, { pool, kapChanged: async () => undefined }, log);
-  closers.push(() => api.close(drainMs));
+  // In this order when it stops (last pushed, first done): requests, jobs and runs end; runtimes report and end; the rest closes.
+  closers.push(() => api.close());
+  closers.push(() => pool.close(drainMs));
+  closers.push(() => api.drain(drainMs));
 
   const mail = createMailIngest(
     {

@@ -64,6 +64,7 @@ export async function startJobWorkers(
 ): Promise<JobWorkers> {
   const pool = new pg.Pool({ connectionString: postgres.url, max: options.concurrency + 2, application_name: "kapstone-jobs" });
   tolerateLostConnections(pool);
+  askAgainWhileAway(pool);
   const workerIds = new Set<string>();
   const taskList: TaskList = Object.fromEntries(
     Object.entries(handlers).map(([name, handler]) => [
@@ -132,4 +133,31 @@ function onWorkerCreate(listener: (workerId: string) => void) {
 function tolerateLostConnections(pool: pg.Pool): void {
   pool.on("error", () => undefined);
   pool.on("connect", (client) => client.on("error", () => undefined));
+}
+
+/** PostgreSQL's "cannot connect now": one of the few errors after which the queue marks a job's end again. */
+const cannotConnectNow = "57P03";
+
+/**
+ * The queue marks the end of a job without anybody waiting for it: an error it does not try again would end the process. So every way in which the
+ * database can be away (no connection, a cut one, a server that stops, starts or is full) is told to it as the one that it does try again.
+ */
+function askAgainWhileAway(pool: pg.Pool): void {
+  translateFailures(pool, "connect");
+  pool.on("connect", (client) => translateFailures(client, "query"));
+}
+
+function translateFailures<Name extends string>(target: Record<Name, (...args: never[]) => unknown>, name: Name): void {
+  const original = target[name];
+  target[name] = (...args: never[]) => {
+    const result = Reflect.apply(original, target, args);
+    return result instanceof Promise ? result.catch(failAsAway) : result;
+  };
+}
+
+function failAsAway(error: unknown): never {
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  const isAnswer = /^[0-9A-Z]{5}$/.test(code) && !/^(08|53|57|58)/.test(code); // the database's own, and about the statement
+  if (isAnswer) throw error;
+  throw Object.assign(new Error("the database is away", { cause: error }), { code: cannotConnectNow });
 }

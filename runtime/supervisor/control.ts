@@ -12,7 +12,7 @@ interface Reply {
   body: unknown;
 }
 
-/** The supervisor's own listener: health, state, claim, release, metrics. Only the platform reaches it. `onReleased` runs once all is told and ended. */
+/** The supervisor's own listener: health, state, claim, refresh, release, metrics. Only the platform reaches it. `onReleased` runs once all is told and ended. */
 export function createControl(supervisor: Supervisor, metrics: Metrics, onReleased: () => void): Server {
   const answer = async (request: IncomingMessage, response: ServerResponse): Promise<Reply | null> => {
     const path = request.url?.split("?")[0] ?? "/";
@@ -27,6 +27,8 @@ export function createControl(supervisor: Supervisor, metrics: Metrics, onReleas
         const { ms } = await supervisor.claim((await readBody(request, maxClaimBytes)).toString("utf8"));
         return { status: 200, body: { boot_id: supervisor.bootId, ms } };
       }
+      case "POST /refresh":
+        return { status: 200, body: await supervisor.refresh() };
       case "POST /release": {
         const text = (await readBody(request, 1024)).toString("utf8");
         const { drain_ms = defaultDrainMs } = (text === "" ? {} : JSON.parse(text)) as { drain_ms?: number };

@@ -239,8 +239,29 @@ export class Supervisor {
     if (this.assignment && (this.assignment.kap_id !== assignment.kap_id || this.assignment.runtime_id !== assignment.runtime_id))
       throw new ClaimRefused(409, "This runtime already serves another kap and never changes it; claim a generic one.");
     if (!this.assignment || assignment.revision > this.assignment.revision) this.#adopt(assignment);
-    const loaded = new Promise<void>((resolve) => this.#loads.push({ revision: assignment.revision, resolve }));
-    if (this.#loadedRevision >= assignment.revision) this.#loaded(this.#loadedRevision);
+    await this.#untilLoaded(assignment.revision);
+    // The first answer comes first; a spare that is needed sooner is made when it is.
+    if (this.#spareIsWanted) setTimeout(() => this.#respawn(), spareDelayMs).unref();
+    return { ms: Math.round((performance.now() - started) * 100) / 100 };
+  }
+
+  /**
+   * Takes up what the kap is now, without waiting for a call that needs it. Settles when the child has loaded it: from then on no request is
+   * served with what was before.
+   * @throws ClaimRefused (409 not assigned, 503 not loaded in time), or why the api could not be asked
+   */
+  async refresh(): Promise<{ revision: number }> {
+    const current = this.assignment;
+    if (!current || this.state !== "assigned") throw new ClaimRefused(409, "This runtime serves no kap that could be refreshed.");
+    const assignment = await this.#source.fetch(current, current.revision);
+    if (assignment.revision > (this.assignment?.revision ?? -1)) this.#adopt(assignment);
+    await this.#untilLoaded(assignment.revision);
+    return { revision: assignment.revision };
+  }
+
+  async #untilLoaded(revision: number): Promise<void> {
+    const loaded = new Promise<void>((resolve) => this.#loads.push({ revision, resolve }));
+    if (this.#loadedRevision >= revision) this.#loaded(this.#loadedRevision);
     const late = AbortSignal.timeout(claimTimeoutMs);
     await Promise.race([
       loaded,
@@ -248,9 +269,6 @@ export class Supervisor {
         late.addEventListener("abort", () => reject(new ClaimRefused(503, "The runtime's child did not load the kap in time."))),
       ),
     ]);
-    // The first answer comes first; a spare that is needed sooner is made when it is.
-    if (this.#spareIsWanted) setTimeout(() => this.#respawn(), spareDelayMs).unref();
-    return { ms: Math.round((performance.now() - started) * 100) / 100 };
   }
 
   #adopt(assignment: Assignment): void {

@@ -15,6 +15,12 @@ export interface RunRecord {
   cpu_ms: number | null;
 }
 
+interface LogLine {
+  run_id: string;
+  level: string;
+  text: string;
+}
+
 /** A loopback server that counts who came. */
 export interface LocalServer {
   port: number;
@@ -48,6 +54,7 @@ export async function prepareGround(settings: Record<string, string> = {}): Prom
   const test = await startTestPlatform({ KAPSTONE_RUNTIME_EGRESS_ALLOW: `127.0.0.1:${outside.port}`, ...settings });
   const org = await signUpOrg(test);
   const path = (kap: TestKap): string => `/v1/orgs/${org.id}/kaps/${kap.id}`;
+  const logs = new Map<string, { after: string; lines: LogLine[] }>();
   const ground: Ground = {
     test,
     org,
@@ -67,16 +74,19 @@ export async function prepareGround(settings: Record<string, string> = {}): Prom
         return found.outcome !== null && found;
       }),
     async lines(kap, runId) {
-      const lines: { run_id: string; level: string; text: string }[] = [];
-      for (let cursor = ""; ; ) {
-        const page = (await org.call({ path: `${path(kap)}/log?limit=100${cursor}` })).json<{
-          lines: { run_id: string; level: string; text: string }[];
-          next_cursor: string | null;
+      const log = logs.get(kap.id) ?? { after: "", lines: [] };
+      logs.set(kap.id, log);
+      for (let hasMore = true; hasMore; ) {
+        const page = (await org.call({ path: `${path(kap)}/log?limit=200${log.after}` })).json<{
+          lines: LogLine[];
+          next_cursor: string;
+          has_more: boolean;
         }>();
-        lines.push(...page.lines.filter((line) => line.run_id === runId));
-        if (!page.next_cursor || page.lines.length === 0) return lines;
-        cursor = `&cursor=${encodeURIComponent(page.next_cursor)}`;
+        log.lines.push(...page.lines);
+        log.after = `&after=${encodeURIComponent(page.next_cursor)}`;
+        hasMore = page.has_more;
       }
+      return log.lines.filter((line) => line.run_id === runId);
     },
     async supervisorOf(kap) {
       const { rows } = await test.database.postgres.hot.query<{ control_address: string }>(

@@ -35,7 +35,7 @@ afterAll(async () => {
 });
 
 const originOf = (of: TestKap) => `http://${platform.host(`${of.slug}.kaps`)}`;
-const seen = async (page: Page) => JSON.parse(await page.locator("pre").innerText()) as Record<string, unknown>;
+const seen = async (page: Page) => JSON.parse((await page.locator("pre").textContent()) ?? "") as Record<string, unknown>;
 const picture = (page: Page, name: string) => page.screenshot({ path: join(pictures, `${name}.png`) });
 
 async function newPage(options: Parameters<Browser["newContext"]>[0] = {}): Promise<Page> {
@@ -73,7 +73,7 @@ test("a signed-out member meets the kap, signs in, comes back to the same path, 
   expect(await page.title()).toContain("Sign in");
   await picture(page, "sign-in-light");
   await page.getByRole("button", { name: "Sign in", exact: true }).click();
-  expect(await page.getByRole("alert").innerText()).toContain("Email");
+  expect(await page.getByRole("alert").textContent()).toContain("Email");
   await page.getByLabel("Email").fill(`owner@${org.slug}.example`);
   await page.getByLabel("Password", { exact: true }).fill("wrong");
   await page.keyboard.press("Enter");

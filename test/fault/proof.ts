@@ -128,13 +128,15 @@ export function proveClearAnswers(ledger: Ledger, options: { mayBeUnreachable: b
     if (entry.kind === "mail") return entry.status < 400 || entry.status >= 500;
     if (entry.kind === "call" && entry.isCut) return false;
     if (entry.code === null) return true;
+    // Of a compiler that was killed the program is told, as of one that it brought down: from outside they look the same.
+    if (entry.code === "BUILD_FAILED") return !ledger.killedBetween(entry.startedAt, entry.endedAt, ["build", "everything"]);
     if (entry.kind === "save") return ![409, 503].includes(entry.status);
     // The program failed with its database.
     if (entry.status === 500 && entry.code === "RUN_FAILED")
       return !ledger.killedBetween(entry.startedAt - 60_000, entry.endedAt, databaseKills);
     return ![502, 503, 504].includes(entry.status);
   });
-  expect(unclear).toEqual([]);
+  expect([...new Set(unclear.map((entry) => `${entry.kind} ${entry.status} ${entry.code} ${entry.error}`))]).toEqual([]);
   const stale = ledger.calls.filter((call) => call.isOk && (call.version ?? 0) < call.versionBefore);
   expect(stale).toEqual([]);
 }

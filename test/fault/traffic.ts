@@ -1,7 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { createTransport } from "nodemailer";
 import { Pool } from "undici";
-import type { CallRecord, Ledger } from "./ledger.ts";
+import type { Answer } from "../harness/http.ts";
+import type { CallRecord, Ledger, SaveRecord } from "./ledger.ts";
 import { program, type Subject } from "./subject.ts";
 import type { Tree } from "./tree.ts";
 
@@ -45,39 +46,37 @@ export function startTraffic(tree: Tree, subject: Subject, ledger: Ledger, optio
   };
 
   const saver = async (): Promise<void> => {
-    let base: { id: string; sequence: number } | null = null;
+    let base: Version | null = null;
     while (!isStopping) {
-      const startedAt = Date.now();
+      const record: SaveRecord = {
+        kind: "save",
+        startedAt: Date.now(),
+        endedAt: 0,
+        status: null,
+        code: null,
+        isOk: false,
+        versionId: null,
+        sequence: null,
+        error: null,
+      };
       try {
-        base ??= await newestBase(subject);
-        const { id, sequence } = base;
-        base = null;
-        const answer = await subject.org.call({
-          method: "PUT",
-          path: `${subject.path}/files`,
-          body: { base_version_id: id, files: [{ path: "main.ts", content: program(sequence + 1) }] },
-          timeoutMs: hangMs,
-        });
-        const version = answer.status === 200 ? answer.json<{ version: { id: string; sequence: number } }>().version : null;
-        base = version;
-        ledger.entries.push({
-          kind: "save",
-          startedAt,
-          endedAt: Date.now(),
-          status: answer.status,
-          code: version ? null : codeOf(answer.text),
-          isOk: version !== null,
-          versionId: version?.id ?? null,
-          sequence: version?.sequence ?? null,
-          error: version ? null : answer.text.slice(0, 300),
-        });
-        if (!version) await delay(pauseMs);
+        const answer: Answer = base === null ? await readVersions(subject) : await save(subject, base);
+        record.status = answer.status;
+        const isSave = base !== null;
+        base = answer.status === 200 ? versionOf(answer) : null;
+        if (base && !isSave) continue;
+        record.isOk = base !== null;
+        record.versionId = base?.id ?? null;
+        record.sequence = base?.sequence ?? null;
+        record.code = codeOf(answer.text);
+        if (!base) record.error = answer.text.slice(0, 300);
       } catch (error) {
         base = null;
-        const record = { status: null, code: null, isOk: false, versionId: null, sequence: null, error: reason(error) };
-        ledger.entries.push({ kind: "save", startedAt, endedAt: Date.now(), ...record });
-        await delay(pauseMs);
+        record.error = reason(error);
       }
+      record.endedAt = Date.now();
+      ledger.entries.push(record);
+      if (!record.isOk) await delay(pauseMs);
     }
   };
 
@@ -181,11 +180,26 @@ async function sendMail(port: number, subject: Subject, mail: string, ledger: Le
   }
 }
 
-async function newestBase(subject: Subject): Promise<{ id: string; sequence: number }> {
-  const answer = await subject.org.call({ path: `${subject.path}/versions?limit=1`, timeoutMs: hangMs });
-  const version = answer.json<{ versions: { id: string; sequence: number }[] }>().versions[0];
-  if (!version) throw new Error(`reading the versions answered ${answer.status}: ${answer.text.slice(0, 300)}`);
-  return version;
+interface Version {
+  id: string;
+  sequence: number;
+}
+
+const readVersions = (subject: Subject): Promise<Answer> =>
+  subject.org.call({ path: `${subject.path}/versions?limit=1`, timeoutMs: hangMs });
+
+const save = (subject: Subject, base: Version): Promise<Answer> =>
+  subject.org.call({
+    method: "PUT",
+    path: `${subject.path}/files`,
+    body: { base_version_id: base.id, files: [{ path: "main.ts", content: program(base.sequence + 1) }] },
+    timeoutMs: hangMs,
+  });
+
+/** The version a save made, or the newest of a list. */
+function versionOf(answer: Answer): Version | null {
+  const { version, versions } = answer.json<{ version?: Version; versions?: Version[] }>();
+  return version ?? versions?.[0] ?? null;
 }
 
 function newestVersion(ledger: Ledger): number {

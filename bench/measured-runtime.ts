@@ -1,0 +1,96 @@
+import { generateKeyPairSync, randomUUID } from "node:crypto";
+import { request as httpRequest } from "node:http";
+import { createServer } from "node:net";
+import { fileURLToPath } from "node:url";
+import type { PeerApi } from "../runtime/fixture/peer-api.ts";
+import { bundleOf, defaultLimits, signAssignment } from "../runtime/fixture/test-runtime.ts";
+import type { Assignment } from "../runtime/seam/assignment.ts";
+import { cores, end, startOn } from "./processes.ts";
+import type { Peer } from "./runtime-peers.ts";
+
+const entry = fileURLToPath(new URL("../runtime/main.ts", import.meta.url));
+
+/** A runtime alone: supervisor and child on the measured core, claimed by a signed assignment as the api claims it. */
+export interface MeasuredRuntime extends Peer {
+  headers: Record<string, string>;
+  /** Claims it for a program. Answers how long that took. */
+  claim(source: string, changes?: Partial<Assignment>): Promise<number>;
+  /** One GET of the program. */
+  get(path: string): Promise<{ status: number; text: string }>;
+}
+
+/** Starts a generic runtime and waits until it is warm. `api` takes its reports. */
+export async function startRuntime(api: PeerApi): Promise<MeasuredRuntime> {
+  const keys = generateKeyPairSync("ed25519");
+  const [data, control] = [await freePort(), await freePort()];
+  const { process: child } = await startOn(cores.measured, [process.execPath, "--no-node-snapshot", entry], {
+    KAPSTONE_RUNTIME_DATA: `tcp:127.0.0.1:${data}`,
+    KAPSTONE_RUNTIME_CONTROL: `tcp:127.0.0.1:${control}`,
+    KAPSTONE_CLAIM_PUBLIC_KEY: keys.publicKey.export({ format: "der", type: "spki" }).toString("base64"),
+    KAPSTONE_LOG_LEVEL: "info",
+  });
+  const headers = { host: "bench.kaps.localhost", "x-kapstone-revision": "1", "x-kapstone-scheme": "http", "x-kap-caller": "anonymous" };
+  return {
+    name: "runtime",
+    origin: `http://127.0.0.1:${data}`,
+    pid: child.pid ?? 0,
+    headers,
+    async claim(source, changes = {}) {
+      const token = signAssignment({ ...assignment(source, api.url), ...changes }, keys.privateKey);
+      const start = performance.now();
+      const { status, text } = await send(control, "POST", "/claim", {}, token);
+      if (status !== 200) throw new Error(`the claim was answered ${status}: ${text}`);
+      return performance.now() - start;
+    },
+    get: (path) => send(data, "GET", path, headers),
+    close: () => end(child),
+  };
+}
+
+function assignment(source: string, apiUrl: string): Assignment {
+  return {
+    iat: Math.floor(Date.now() / 1000),
+    exp: Math.floor(Date.now() / 1000) + 600,
+    runtime_id: randomUUID(),
+    kap_id: randomUUID(),
+    org_id: randomUUID(),
+    slug: "bench",
+    name: "Bench",
+    address: "http://bench.kaps.localhost",
+    revision: 1,
+    version_id: randomUUID(),
+    bundle: bundleOf({ "main.ts": source }),
+    bundle_map: null,
+    triggers: [{ id: "request-trigger", kind: "request", file_path: "main.ts" }],
+    secrets: {},
+    database: { host: "127.0.0.1", port: 1, database: "none", user: "none", password: "none", schema: "none" },
+    api: { url: apiUrl, token: "runtime-token" },
+    limits: defaultLimits,
+  };
+}
+
+function send(
+  port: number,
+  method: string,
+  path: string,
+  headers: Record<string, string>,
+  body?: string,
+): Promise<{ status: number; text: string }> {
+  return new Promise((resolve, reject) => {
+    const request = httpRequest({ host: "127.0.0.1", port, method, path, headers, agent: false }, (response) => {
+      const pieces: Buffer[] = [];
+      response.on("data", (piece: Buffer) => pieces.push(piece)).on("error", reject);
+      response.on("end", () => resolve({ status: response.statusCode ?? 0, text: Buffer.concat(pieces).toString() }));
+    });
+    request.on("error", reject).end(body);
+  });
+}
+
+function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer().listen(0, "127.0.0.1", () => {
+      const address = server.address();
+      server.close(() => resolve(typeof address === "object" && address ? address.port : 0));
+    });
+  });
+}
