@@ -1,8 +1,8 @@
 import { createHmac, createPrivateKey, generateKeyPairSync, type KeyObject, randomBytes, randomUUID, sign } from "node:crypto";
 import { exportJWK, SignJWT } from "jose";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { createTestDatabase, type TestDatabase } from "../../test/harness/database.ts";
 import { createKeyring, type Keyring } from "../../platform/keyring.ts";
+import { createTestDatabase, type TestDatabase } from "../../test/harness/database.ts";
 import { accessTokenSeconds, createJwt, type Jwt } from "./jwt.ts";
 
 const issuer = "http://api.localhost:8080";
@@ -21,8 +21,10 @@ afterAll(() => database.close());
 
 const make = (): Jwt => createJwt({ postgres: database.postgres, keyring, issuer, clock: () => nowMs });
 const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64url");
-const headerOf = (token: string) => JSON.parse(Buffer.from(token.split(".")[0] as string, "base64url").toString()) as Record<string, string>;
-const payloadOf = (token: string) => JSON.parse(Buffer.from(token.split(".")[1] as string, "base64url").toString()) as Record<string, unknown>;
+const headerOf = (token: string) =>
+  JSON.parse(Buffer.from(token.split(".")[0] as string, "base64url").toString()) as Record<string, string>;
+const payloadOf = (token: string) =>
+  JSON.parse(Buffer.from(token.split(".")[1] as string, "base64url").toString()) as Record<string, unknown>;
 const kidOf = (token: string) => headerOf(token).kid as string;
 
 /** The platform's own private key, which an attacker has not: to make tokens that are right but for one thing. */
@@ -44,7 +46,14 @@ describe("tokens", () => {
     expect(expiresInSeconds).toBe(900);
     expect(headerOf(token)).toEqual({ alg: "RS256", typ: "at+jwt", kid: (await jwt.jwks()).keys[0]?.kid });
     const iat = Math.floor(nowMs / 1_000);
-    expect(payloadOf(token)).toMatchObject({ ...claims, iss: issuer, aud: issuer, iat, exp: iat + accessTokenSeconds, email: "a@example.com" });
+    expect(payloadOf(token)).toMatchObject({
+      ...claims,
+      iss: issuer,
+      aud: issuer,
+      iat,
+      exp: iat + accessTokenSeconds,
+      email: "a@example.com",
+    });
     expect(await jwt.verify(token)).toEqual({ ...claims, exp: iat + accessTokenSeconds });
     expect(await make().verify(token)).toEqual(await jwt.verify(token)); // another replica
   });
@@ -72,7 +81,8 @@ describe("what is refused (RFC 8725)", () => {
 
   test.each([["none"], ["None"], ["NONE"], ["nOnE"]])("alg %s, with and without a signature", async (alg) => {
     const [, payload] = (await signed()).split(".");
-    for (const tail of ["", "AAAA"]) expect(await jwt.verify(`${encode({ alg, typ: "at+jwt", kid: (await ownKey()).kid })}.${payload}.${tail}`)).toBeNull();
+    for (const tail of ["", "AAAA"])
+      expect(await jwt.verify(`${encode({ alg, typ: "at+jwt", kid: (await ownKey()).kid })}.${payload}.${tail}`)).toBeNull();
   });
 
   test.each([["HS256"], ["HS384"], ["HS512"]])("%s keyed with the public key, in every form it is published in", async (alg) => {
@@ -130,7 +140,14 @@ describe("what is refused (RFC 8725)", () => {
         .setIssuedAt(Math.floor(nowMs / 1_000))
         .setExpirationTime(Math.floor(nowMs / 1_000) + 900)
         .sign(privateKey);
-    for (const header of [{ jwk }, { jwk, kid: own }, { kid: own }, { jku: "http://127.0.0.1:1/jwks.json", kid: "theirs" }, { x5u: "http://127.0.0.1:1/", kid: own }, { x5c: ["AAAA"], kid: own }]) {
+    for (const header of [
+      { jwk },
+      { jwk, kid: own },
+      { kid: own },
+      { jku: "http://127.0.0.1:1/jwks.json", kid: "theirs" },
+      { x5u: "http://127.0.0.1:1/", kid: own },
+      { x5c: ["AAAA"], kid: own },
+    ]) {
       expect(await jwt.verify(await forge(header))).toBeNull();
     }
   });
@@ -159,7 +176,17 @@ describe("what is refused (RFC 8725)", () => {
   test("a payload, a header or a signature of another token; texts that are no token", async () => {
     const [header, , signature] = (await signed()).split(".");
     const [, other] = (await signed({ payload: { org_id: randomUUID() } })).split(".");
-    const texts = [`${header}.${other}.${signature}`, `${header}.${other}.`, `${header}..${signature}`, `${header}.${other}`, "a.b.c", "..", "", `${header}.${other}.${signature}.x`, "[]"];
+    const texts = [
+      `${header}.${other}.${signature}`,
+      `${header}.${other}.`,
+      `${header}..${signature}`,
+      `${header}.${other}`,
+      "a.b.c",
+      "..",
+      "",
+      `${header}.${other}.${signature}.x`,
+      "[]",
+    ];
     for (const text of texts) expect(await jwt.verify(text)).toBeNull();
   });
 

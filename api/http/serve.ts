@@ -342,7 +342,8 @@ export function asRefusal(error: unknown): Refusal {
   if (code === "22021" || code === "22P05")
     return invalid({ path: "", message: "holds a NUL character or text that is not Unicode: remove it" });
   const isTimeout =
-    error instanceof Error && /timeout (acquiring|exceeded)|Connection (terminated|ended)|not queryable|Unable to acquire a connection/i.test(error.message);
+    error instanceof Error &&
+    /timeout (acquiring|exceeded)|Connection (terminated|ended)|not queryable|Unable to acquire a connection/i.test(error.message);
   if (unreachable.has(code) || isTimeout) {
     return refuse("UNAVAILABLE", "the database cannot be reached: try again in a moment", {
       headers: { "retry-after": "1" },

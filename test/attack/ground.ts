@@ -4,6 +4,7 @@ import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
 import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
 import { until } from "../harness/wait.ts";
 import { supervisorAt } from "./processes.ts";
+import { attackSecrets } from "./programs/log.ts";
 
 /** What the tests read of a run record (decided §7.3). */
 export interface RunRecord {
@@ -29,10 +30,16 @@ export interface LocalServer {
   close(): Promise<void>;
 }
 
-/** Where attacks happen: a platform, an organisation, and two servers of the host – one that kaps may reach, one that they must never reach. */
+/** Where attacks happen: a platform, an organisation with an attacked kap and a neighbour, and two servers of the host. */
 export interface Ground {
   test: TestPlatform;
   org: TestOrg;
+  /** The kap that is given one hostile program after the other. */
+  subject: TestKap;
+  /** A kap of the same organisation that answers `beat` and has a table with a row. */
+  neighbour: TestKap;
+  neighbourSchema: string;
+  limits: { cpuMs: number; wallMs: number };
   /** Refused to every kap; a hit is a hole. */
   canary: LocalServer;
   /** Allowed to kaps by the deployment's setting, as a public server would be. */
@@ -47,17 +54,39 @@ export interface Ground {
   close(): Promise<void>;
 }
 
+const neighbourProgram = `import { db, secrets } from "kap";
+export default async (request) => {
+  if (new URL(request.url).pathname === "/table") {
+    await db.query("create table neighbour_table (text text)");
+    await db.query("insert into neighbour_table values ('neighbour_row')");
+    return Response.json((await db.query("select current_schema() as schema")).rows[0]);
+  }
+  return new Response("beat");
+};`;
+
 /** Prepares it; `settings` are environment variables of the platform. */
 export async function prepareGround(settings: Record<string, string> = {}): Promise<Ground> {
   const canary = await listen((_request, response) => response.end("the inside of the host"));
   const outside = await listen(answerOutside(() => canary.port));
   const test = await startTestPlatform({ KAPSTONE_RUNTIME_EGRESS_ALLOW: `127.0.0.1:${outside.port}`, ...settings });
   const org = await signUpOrg(test);
+  const subject = await org.createKap("export default () => new Response('harmless')");
+  for (const [name, value] of Object.entries(attackSecrets)) {
+    const set = await org.call({ method: "PUT", path: `/v1/orgs/${org.id}/kaps/${subject.id}/secrets/${name}`, body: { value } });
+    if (set.status !== 200) throw new Error(`setting a secret answered ${set.status}: ${set.text}`);
+  }
+  const neighbour = await org.createKap(neighbourProgram);
+  const { schema } = (await neighbour.call({ path: "/table" })).json<{ schema: string }>();
+  await subject.call();
   const path = (kap: TestKap): string => `/v1/orgs/${org.id}/kaps/${kap.id}`;
   const logs = new Map<string, { after: string; lines: LogLine[] }>();
   const ground: Ground = {
     test,
     org,
+    subject,
+    neighbour,
+    neighbourSchema: schema,
+    limits: { cpuMs: test.platform.api.deps.config.requestCpuMs, wallMs: test.platform.api.deps.config.requestWallMs },
     canary,
     outside,
     async runs(kap, limit = 20) {
@@ -128,7 +157,8 @@ function answerOutside(canaryPort: () => number): (request: IncomingMessage, res
   return (request, response) => {
     const { pathname, searchParams } = new URL(request.url ?? "/", "http://outside");
     request.resume();
-    if (pathname === "/redirect") response.writeHead(302, { location: searchParams.get("to") ?? `http://127.0.0.1:${canaryPort()}/` }).end();
+    if (pathname === "/redirect")
+      response.writeHead(302, { location: searchParams.get("to") ?? `http://127.0.0.1:${canaryPort()}/` }).end();
     else if (pathname === "/bytes") {
       let left = Number(searchParams.get("count"));
       if (searchParams.has("announced")) response.setHeader("content-length", left);

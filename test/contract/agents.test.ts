@@ -56,7 +56,11 @@ function openStream(agentId: string, key: string, lastEventId?: string): Promise
   });
 }
 const eventsOf = (stream: Stream) =>
-  [...stream.text.matchAll(/id: (\d+)\nevent: (\S+)\ndata: (.*)\n\n/g)].map(([, id, event, data]) => ({ id, event, data: JSON.parse(data as string) as { n: number } }));
+  [...stream.text.matchAll(/id: (\d+)\nevent: (\S+)\ndata: (.*)\n\n/g)].map(([, id, event, data]) => ({
+    id,
+    event,
+    data: JSON.parse(data as string) as { n: number },
+  }));
 const publish = (subject: string, n: number, kind = "message.received", orgId = org.orgId) =>
   app.deps.db.transaction((trx) => app.deps.events.publish(trx, { org_id: orgId, kind, subject, payload: { n } }));
 

@@ -58,7 +58,12 @@ describe("sessions", () => {
 
   test("a session ends with its lifetime, and after the idle timeout; use keeps it alive", async () => {
     const org = await signUp(app);
-    const patch = await app.call({ method: "PATCH", path: "/v1/auth/settings", headers: org.auth, body: { session: { lifetime_hours: 2, idle_timeout_minutes: 10 } } });
+    const patch = await app.call({
+      method: "PATCH",
+      path: "/v1/auth/settings",
+      headers: org.auth,
+      body: { session: { lifetime_hours: 2, idle_timeout_minutes: 10 } },
+    });
     expect(patch.status).toBe(200);
     const body = (await login(org)).json<{ session_token: string; session_expires_at: string }>();
     expect(Date.parse(body.session_expires_at) - Date.now()).toBeGreaterThan(119 * 60_000);
@@ -89,7 +94,8 @@ describe("passwords", () => {
 
   test("a wrong current password is 403 and counts toward the lock; a bad new one is 422", async () => {
     const org = await signUp(app);
-    const change = (current_password: string, new_password: string) => post("/v1/auth/password", { current_password, new_password }, org.auth);
+    const change = (current_password: string, new_password: string) =>
+      post("/v1/auth/password", { current_password, new_password }, org.auth);
     expect((await change(org.password, "too short")).status).toBe(422);
     expect((await change(org.password, "qwertyuiopasdfghjklzxcvbnm")).status).toBe(422);
     for (let n = 0; n < 5; n++) expect((await change("wrong", newPassword)).status).toBe(403);
@@ -216,7 +222,14 @@ describe("the second factor", () => {
     expect([answer.status, answer.json().mfa_enrollment_required]).toEqual([200, true]);
     const session = { ...org, auth: { authorization: `Bearer ${answer.json().session_token}` } };
     for (const auth of [session.auth, org.auth]) {
-      for (const path of ["/v1/auth/sessions", "/v1/auth/members", "/v1/auth/settings", "/v1/auth/api-keys", "/v1/auth/permissions", "/v1/workspaces"]) {
+      for (const path of [
+        "/v1/auth/sessions",
+        "/v1/auth/members",
+        "/v1/auth/settings",
+        "/v1/auth/api-keys",
+        "/v1/auth/permissions",
+        "/v1/workspaces",
+      ]) {
         expect([path, (await app.call({ path, headers: auth })).status]).toEqual([path, 403]);
       }
       expect((await app.call({ path: "/v1/me", headers: auth })).status).toBe(200);

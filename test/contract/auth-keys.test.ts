@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, describe, expect, test } from "vitest";
 import { services } from "../../api/app.ts";
+import type { Answer } from "../harness/http.ts";
 import { until } from "../harness/wait.ts";
-import { type Answer } from "../harness/http.ts";
 import { type Org, signUp, startServices } from "./auth-app.ts";
 
 const app = await startServices(services);
@@ -15,8 +15,12 @@ interface Key {
   secret: string;
   key_prefix: string;
 }
-const send = (method: "GET" | "POST" | "PATCH" | "DELETE", path: string, headers: Record<string, string>, body?: unknown): Promise<Answer> =>
-  app.call({ method, path, headers, ...(body === undefined ? {} : { body }) });
+const send = (
+  method: "GET" | "POST" | "PATCH" | "DELETE",
+  path: string,
+  headers: Record<string, string>,
+  body?: unknown,
+): Promise<Answer> => app.call({ method, path, headers, ...(body === undefined ? {} : { body }) });
 const mint = async (body: object = {}, as: Org = org): Promise<Key> => {
   const answer = await send("POST", "/v1/auth/api-keys", as.auth, { name: "k", scopes: ["read"], ...body });
   if (answer.status !== 201) throw new Error(answer.text);
@@ -34,11 +38,23 @@ describe("API keys", () => {
     const answer = await send("POST", "/v1/auth/api-keys", org.auth, { name: "Robot", kind, scopes: ["read", "write"] });
     expect(answer.status).toBe(201);
     const key = answer.json<Key>();
-    expect(key).toMatchObject({ name: "Robot", kind, scopes: ["read", "write"], expires_at: null, project_id: null, workspace_id: null, last_used_at: null });
+    expect(key).toMatchObject({
+      name: "Robot",
+      kind,
+      scopes: ["read", "write"],
+      expires_at: null,
+      project_id: null,
+      workspace_id: null,
+      last_used_at: null,
+    });
     expect(key.secret).toMatch(new RegExp(`^${prefix}[0-9A-Za-z]{49}$`));
     expect(key.key_prefix).toBe(key.secret.slice(0, prefix.length + 6));
     const me = (await meOf(key.secret)).json<{ mode: string; org: { id: string } }>();
-    expect(me).toMatchObject({ credential: { kind: "api_key", id: key.id, name: "Robot", scopes: ["read", "write"] }, member: null, agent: null });
+    expect(me).toMatchObject({
+      credential: { kind: "api_key", id: key.id, name: "Robot", scopes: ["read", "write"] },
+      member: null,
+      agent: null,
+    });
     expect([me.mode, me.org.id === org.orgId]).toEqual(kind === "test" ? ["test", false] : ["live", true]);
     for (const path of [`/v1/auth/api-keys/${key.id}`, "/v1/auth/api-keys"]) {
       const read = await send("GET", path, org.auth);
@@ -69,7 +85,8 @@ describe("API keys", () => {
   test("another organisation's workspace or project cannot be bound, and a test key's are those of the test organisation", async () => {
     const workspace = (await send("POST", "/v1/workspaces", other.auth, { name: "theirs" })).json().id;
     const project = (await send("POST", "/v1/projects", org.auth, { name: `p-${randomUUID()}` })).json().id;
-    const status = async (body: object) => (await send("POST", "/v1/auth/api-keys", org.auth, { name: "k", scopes: ["read"], ...body })).status;
+    const status = async (body: object) =>
+      (await send("POST", "/v1/auth/api-keys", org.auth, { name: "k", scopes: ["read"], ...body })).status;
     expect(await status({ workspace_id: workspace })).toBe(422);
     expect(await status({ kind: "test", project_id: project })).toBe(422);
     expect(await status({ project_id: project })).toBe(201);
@@ -114,6 +131,39 @@ describe("API keys", () => {
     expect([both.status, both.json<{ error: { code: string } }>().error.code]).toEqual([400, "BAD_REQUEST"]);
   });
 
+  test("the first use from a further address is told in the anomaly feed, once", async () => {
+    const proxied = await startServices(services, { beside: app, env: { KAPSTONE_TRUSTED_PROXIES: "127.0.0.1" } });
+    try {
+      const key = await mint();
+      const told = () =>
+        app.deps
+          .db("events")
+          .where({ org_id: org.orgId, kind: "anomaly.key-new-address" })
+          .whereRaw("payload #>> '{credential,id}' = ?", [key.id]);
+      const addresses = () => app.deps.db("credential_addresses").where({ credential_id: key.id });
+      for (const [count, address] of ["192.0.2.1", "192.0.2.2", "192.0.2.1"].entries()) {
+        await app.deps.db("credentials").where({ id: key.id }).update({ last_used_at: null }); // a use is written at most once a minute
+        await proxied.call({ path: "/v1/me", headers: { "x-api-key": key.secret, "x-forwarded-for": address } });
+        await until(async () => (await app.deps.db("credentials").where({ id: key.id }).first("last_used_at")).last_used_at !== null);
+        expect(await addresses()).toHaveLength(Math.min(count + 1, 2));
+      }
+      await until(async () => (await told()).length === 1);
+      expect((await told())[0].payload).toMatchObject({ address: "192.0.2.2", credential: { kind: "api_key", id: key.id } });
+    } finally {
+      await proxied.close();
+    }
+  });
+
+  test("last_used_at is written at most once a minute, however often the key is used", async () => {
+    const key = await mint();
+    const used = async (): Promise<Date | null> =>
+      (await app.deps.db("credentials").where({ id: key.id }).first("last_used_at")).last_used_at;
+    await meOf(key.secret);
+    const first = await until(used);
+    await Promise.all(Array.from({ length: 30 }, () => meOf(key.secret)));
+    expect(await used()).toEqual(first);
+  });
+
   test("delete is 200, ends both secrets at once, takes the key off the list; again is 404", async () => {
     const key = await mint();
     const rotated = (await send("POST", `/v1/auth/api-keys/${key.id}/rotate`, org.auth, { overlap_hours: 72 })).json<Key>();
@@ -125,7 +175,11 @@ describe("API keys", () => {
     expect((await send("POST", `${path}/rotate`, org.auth)).status).toBe(404);
     expect((await send("GET", "/v1/auth/api-keys?limit=200", org.auth)).text).not.toContain(key.id);
     const audit = await send("GET", `/v1/auth/audit?target_id=${key.id}`, org.auth);
-    expect(audit.json<{ items: { action: string }[] }>().items.map(({ action }) => action)).toEqual(["api-key.revoked", "api-key.rotated", "api-key.created"]);
+    expect(audit.json<{ items: { action: string }[] }>().items.map(({ action }) => action)).toEqual([
+      "api-key.revoked",
+      "api-key.rotated",
+      "api-key.created",
+    ]);
     expect(audit.text).not.toContain(key.secret);
   });
 
@@ -141,19 +195,27 @@ describe("API keys", () => {
     }
   });
 
-  test.each([[0], [1], [72], [undefined]])("rotating with overlap_hours %j keeps id, scopes, kind and expires_at", async (overlap_hours) => {
-    const expires_at = inHours(24);
-    const key = await mint({ kind: "org", scopes: ["write", "read"], expires_at });
-    const answer = await send("POST", `/v1/auth/api-keys/${key.id}/rotate`, org.auth, overlap_hours === undefined ? undefined : { overlap_hours });
-    expect(answer.status).toBe(200);
-    const rotated = answer.json<Key & { previous_valid_until: string | null }>();
-    expect([rotated.id, rotated.secret.startsWith("sk_org_"), rotated.secret === key.secret]).toEqual([key.id, true, false]);
-    expect((await meOf(key.secret)).status).toBe(overlap_hours ? 200 : 401);
-    expect((await meOf(rotated.secret)).json().credential).toMatchObject({ id: key.id, scopes: ["write", "read"], expires_at });
-    if (overlap_hours === 72) expect(rotated.previous_valid_until).toBe(expires_at); // a previous secret never outlives the key
-    const stored = await send("GET", `/v1/auth/api-keys/${key.id}`, org.auth);
-    expect(stored.json()).toMatchObject({ expires_at, key_prefix: rotated.key_prefix, kind: "org" });
-  });
+  test.each([[0], [1], [72], [undefined]])(
+    "rotating with overlap_hours %j keeps id, scopes, kind and expires_at",
+    async (overlap_hours) => {
+      const expires_at = inHours(24);
+      const key = await mint({ kind: "org", scopes: ["write", "read"], expires_at });
+      const answer = await send(
+        "POST",
+        `/v1/auth/api-keys/${key.id}/rotate`,
+        org.auth,
+        overlap_hours === undefined ? undefined : { overlap_hours },
+      );
+      expect(answer.status).toBe(200);
+      const rotated = answer.json<Key & { previous_valid_until: string | null }>();
+      expect([rotated.id, rotated.secret.startsWith("sk_org_"), rotated.secret === key.secret]).toEqual([key.id, true, false]);
+      expect((await meOf(key.secret)).status).toBe(overlap_hours ? 200 : 401);
+      expect((await meOf(rotated.secret)).json().credential).toMatchObject({ id: key.id, scopes: ["write", "read"], expires_at });
+      if (overlap_hours === 72) expect(rotated.previous_valid_until).toBe(expires_at); // a previous secret never outlives the key
+      const stored = await send("GET", `/v1/auth/api-keys/${key.id}`, org.auth);
+      expect(stored.json()).toMatchObject({ expires_at, key_prefix: rotated.key_prefix, kind: "org" });
+    },
+  );
 
   test.each([[-1], [73], [1.5], ["1"], [null]])("overlap_hours %j is 422", async (overlap_hours) => {
     const key = await mint();
@@ -163,14 +225,24 @@ describe("API keys", () => {
 
   test("an expired key is 401, and rotating it 409", async () => {
     const key = await mint({ expires_at: inHours(1) });
-    await app.deps.db("credentials").where({ id: key.id }).update({ expires_at: new Date(Date.now() - 1) });
+    await app.deps
+      .db("credentials")
+      .where({ id: key.id })
+      .update({ expires_at: new Date(Date.now() - 1) });
     expect((await meOf(key.secret)).status).toBe(401);
     expect((await send("POST", `/v1/auth/api-keys/${key.id}/rotate`, org.auth)).status).toBe(409);
   });
 
   test("keys and tokens do not manage keys, members or settings: 403", async () => {
     const { secret } = await mint({ scopes: ["read", "write", "admin"] });
-    for (const path of ["/v1/auth/api-keys", "/v1/auth/service-tokens", "/v1/auth/members", "/v1/auth/settings", "/v1/auth/audit", "/v1/auth/roles"]) {
+    for (const path of [
+      "/v1/auth/api-keys",
+      "/v1/auth/service-tokens",
+      "/v1/auth/members",
+      "/v1/auth/settings",
+      "/v1/auth/audit",
+      "/v1/auth/roles",
+    ]) {
       const answer = await send("GET", path, { "x-api-key": secret });
       expect([path, answer.status, answer.json().error]).toEqual([path, 403, "FORBIDDEN"]);
     }
@@ -198,7 +270,9 @@ describe("API keys", () => {
     for (let n = 0; n < 5; n++) ids.unshift((await mint({}, mine)).id);
     const seen: string[] = [];
     for (let cursor: string | null = ""; cursor !== null; ) {
-      const page: { items: Key[]; next_cursor: string | null } = (await send("GET", `/v1/auth/api-keys?limit=2${cursor && `&cursor=${cursor}`}`, mine.auth)).json<{ items: Key[]; next_cursor: string | null }>();
+      const page: { items: Key[]; next_cursor: string | null } = (
+        await send("GET", `/v1/auth/api-keys?limit=2${cursor && `&cursor=${cursor}`}`, mine.auth)
+      ).json<{ items: Key[]; next_cursor: string | null }>();
       seen.push(...page.items.map(({ id }) => id));
       cursor = page.next_cursor;
     }
@@ -248,7 +322,12 @@ describe("service tokens", () => {
     [366, 422],
     [1.5, 422],
   ])("expires_in_days %d is %i", async (expires_in_days, status) => {
-    const answer = await send("POST", "/v1/auth/service-tokens", org.auth, { name: "t", token_type: "ci", scopes: ["read"], expires_in_days });
+    const answer = await send("POST", "/v1/auth/service-tokens", org.auth, {
+      name: "t",
+      token_type: "ci",
+      scopes: ["read"],
+      expires_in_days,
+    });
     expect(answer.status).toBe(status);
   });
 
@@ -291,7 +370,9 @@ describe("leaked secrets", () => {
     const agent = (await send("POST", "/v1/agents", mine.auth, { name: "a" })).json().id;
     const secrets = {
       api_key: (await mint({}, mine)).secret,
-      service_token: (await send("POST", "/v1/auth/service-tokens", mine.auth, { name: "t", token_type: "ci", scopes: ["read"] })).json<Key>().secret,
+      service_token: (
+        await send("POST", "/v1/auth/service-tokens", mine.auth, { name: "t", token_type: "ci", scopes: ["read"] })
+      ).json<Key>().secret,
       app_token: (await send("POST", `/v1/orgs/${mine.slug}/app-tokens`, mine.auth, { label: "a" })).json<{ token: string }>().token,
       agent_key: (await send("POST", `/v1/agents/${agent}/keys`, mine.auth, { label: "a" })).json<{ key: string }>().key,
     };

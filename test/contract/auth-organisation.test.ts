@@ -9,8 +9,12 @@ import { type Org, signUp, startServices } from "./auth-app.ts";
 const app = await startServices(services);
 afterAll(() => app.close());
 
-const send = (method: "GET" | "POST" | "PATCH" | "DELETE", path: string, headers: Record<string, string>, body?: unknown): Promise<Answer> =>
-  app.call({ method, path, headers, ...(body === undefined ? {} : { body }) });
+const send = (
+  method: "GET" | "POST" | "PATCH" | "DELETE",
+  path: string,
+  headers: Record<string, string>,
+  body?: unknown,
+): Promise<Answer> => app.call({ method, path, headers, ...(body === undefined ? {} : { body }) });
 
 interface Person {
   id: string;
@@ -73,7 +77,14 @@ describe("sign-in settings", () => {
     [{ branding: { layout: "middle" } }, "branding.layout"],
     [{ branding: { logo: "https://example.com/logo.png" } }, "branding.logo"],
     [{ branding: { logo: `data:image/png;base64,${Buffer.from("<svg onload=alert(1)>").toString("base64")}` } }, "branding.logo"],
-    [{ branding: { logo: `data:image/png;base64,${Buffer.concat([Buffer.from("89504e470d0a1a0a", "hex"), Buffer.alloc(128 * 1024)]).toString("base64")}` } }, "branding.logo"],
+    [
+      {
+        branding: {
+          logo: `data:image/png;base64,${Buffer.concat([Buffer.from("89504e470d0a1a0a", "hex"), Buffer.alloc(128 * 1024)]).toString("base64")}`,
+        },
+      },
+      "branding.logo",
+    ],
     [{ unknown: 1 }, "unknown"],
     [{ session: { unknown: 1 } }, "session.unknown"],
   ])("422 for %.80j", async (body, path) => {
@@ -87,15 +98,22 @@ describe("sign-in settings", () => {
   test("an image is stored as what its bytes are, at most 512 KiB for the background", async () => {
     const org = await signUp(app);
     const jpeg = Buffer.concat([Buffer.from("ffd8ffe0", "hex"), Buffer.alloc(512 * 1024 - 4)]);
-    const answer = await send("PATCH", "/v1/auth/settings", org.auth, { branding: { background_image: `data:text/html;base64,${jpeg.toString("base64")}` } });
+    const answer = await send("PATCH", "/v1/auth/settings", org.auth, {
+      branding: { background_image: `data:text/html;base64,${jpeg.toString("base64")}` },
+    });
     expect(answer.status).toBe(200);
-    expect(answer.json<{ branding: { background_image: string } }>().branding.background_image.slice(0, 23)).toBe("data:image/jpeg;base64,");
+    expect(answer.json<{ branding: { background_image: string } }>().branding.background_image.slice(0, 23)).toBe(
+      "data:image/jpeg;base64,",
+    );
   });
 
   test("the branding is public by slug or host; owners and admins alone see and change the settings", async () => {
     const org = await signUp(app);
     await send("PATCH", "/v1/auth/settings", org.auth, { branding: { layout: "full-background" } });
-    for (const request of [{ path: `/v1/auth/branding?org=${org.slug}` }, { path: "/v1/auth/branding", host: `${org.slug}.localhost:8080` }]) {
+    for (const request of [
+      { path: `/v1/auth/branding?org=${org.slug}` },
+      { path: "/v1/auth/branding", host: `${org.slug}.localhost:8080` },
+    ]) {
       const answer = await app.call(request);
       expect([answer.status, answer.json()]).toEqual([
         200,
@@ -104,7 +122,11 @@ describe("sign-in settings", () => {
     }
     expect((await app.call({ path: "/v1/auth/branding?org=no-such-org" })).status).toBe(404);
     expect((await app.call({ path: "/v1/auth/branding" })).status).toBe(422);
-    for (const [role, status] of [["admin", 200], ["member", 403], ["viewer", 403]] as const) {
+    for (const [role, status] of [
+      ["admin", 200],
+      ["member", 403],
+      ["viewer", 403],
+    ] as const) {
       const person = await join(org, role);
       expect([role, (await send("GET", "/v1/auth/settings", person.auth)).status]).toEqual([role, status]);
       expect([role, (await send("PATCH", "/v1/auth/settings", person.auth, { mfa: { mode: "optional" } })).status]).toEqual([role, status]);
@@ -121,7 +143,10 @@ describe("sign-in settings", () => {
     expect(refused.json<{ details: unknown[] }>().details).toHaveLength(4);
     expect((await accept("A hill of 7 quiet oaks!")).status).toBe(200);
     const lax = await signUp(app, { email: org.email, password: org.password });
-    const change = await send("POST", "/v1/auth/password", lax.auth, { current_password: org.password, new_password: "a plain but long one" });
+    const change = await send("POST", "/v1/auth/password", lax.auth, {
+      current_password: org.password,
+      new_password: "a plain but long one",
+    });
     expect(change.status).toBe(422);
   });
 });
@@ -165,7 +190,10 @@ describe("invitations", () => {
     const org = await signUp(app);
     const email = `r-${randomUUID()}@example.com`;
     const invite = async () => {
-      const { id, accept_url } = (await send("POST", "/v1/auth/invitations", org.auth, { email, role: "member" })).json<{ id: string; accept_url: string }>();
+      const { id, accept_url } = (await send("POST", "/v1/auth/invitations", org.auth, { email, role: "member" })).json<{
+        id: string;
+        accept_url: string;
+      }>();
       return { id, token: new URL(accept_url).searchParams.get("token") };
     };
     const accept = async (token: string | null) =>
@@ -176,7 +204,10 @@ describe("invitations", () => {
     expect((await send("DELETE", `/v1/auth/invitations/${second.id}`, org.auth)).status).toBe(204);
     expect(await accept(second.token)).toBe(410);
     const third = await invite();
-    await app.deps.db("invitations").where({ id: third.id }).update({ expires_at: new Date(Date.now() - 1) });
+    await app.deps
+      .db("invitations")
+      .where({ id: third.id })
+      .update({ expires_at: new Date(Date.now() - 1) });
     expect(await accept(third.token)).toBe(410);
     expect(await accept("x".repeat(43))).toBe(404);
   });
@@ -193,9 +224,12 @@ describe("invitations", () => {
 describe("members and roles", () => {
   test("the built-in roles may what the permission list says; the list names a line and a scope for each", async () => {
     const org = await signUp(app);
-    const list = (await send("GET", "/v1/auth/permissions", org.auth)).json<{ items: { name: string; description: string; scope: string }[] }>();
+    const list = (await send("GET", "/v1/auth/permissions", org.auth)).json<{
+      items: { name: string; description: string; scope: string }[];
+    }>();
     expect(list.items.map(({ name }) => name)).toEqual(permissionNames);
-    for (const item of list.items) expect([item.description.length > 10, ["read", "write", "admin"].includes(item.scope)]).toEqual([true, true]);
+    for (const item of list.items)
+      expect([item.description.length > 10, ["read", "write", "admin"].includes(item.scope)]).toEqual([true, true]);
     const expected = {
       admin: permissionNames,
       member: list.items.filter(({ scope }) => scope !== "admin").map(({ name }) => name),
@@ -299,7 +333,9 @@ describe("members and roles", () => {
     const role = (name: string, permissions: string[]) => send("POST", "/v1/auth/roles", org.auth, { name, permissions });
     await role("steward", ["members.manage", "members.read", "roles.manage"]);
     const wide = (await role("wide", ["audit.read"])).json().id;
-    const own = (await send("GET", "/v1/auth/roles", org.auth)).json<{ items: { id: string; name: string }[] }>().items.find(({ name }) => name === "steward")?.id;
+    const own = (await send("GET", "/v1/auth/roles", org.auth))
+      .json<{ items: { id: string; name: string }[] }>()
+      .items.find(({ name }) => name === "steward")?.id;
     const steward = await join(org, "steward");
     const admin = await join(org, "admin");
     for (const answer of [
@@ -338,7 +374,8 @@ describe("the audit", () => {
     const org = await signUp(app);
     await send("POST", "/v1/workspaces", { ...org.auth, "x-request-id": "wanted-1" }, { name: "one" });
     await send("POST", "/v1/workspaces", org.auth, { name: "two" });
-    const list = async (query: string) => (await send("GET", `/v1/auth/audit?${query}`, org.auth)).json<{ items: Record<string, unknown>[]; next_cursor: string | null }>();
+    const list = async (query: string) =>
+      (await send("GET", `/v1/auth/audit?${query}`, org.auth)).json<{ items: Record<string, unknown>[]; next_cursor: string | null }>();
     const { items } = await list("action=workspace.created");
     expect(items).toHaveLength(2);
     expect(items[1]).toMatchObject({
@@ -363,7 +400,11 @@ describe("the audit", () => {
     const answer = await send("GET", "/v1/auth/audit/export", org.auth);
     expect([answer.status, answer.headers["content-type"]]).toEqual([200, "application/x-ndjson; charset=utf-8"]);
     const lines = answer.text.trimEnd().split("\n");
-    expect(lines.map((line) => (JSON.parse(line) as { action: string }).action)).toEqual(["audit.exported", "session.created", "org.created"]);
+    expect(lines.map((line) => (JSON.parse(line) as { action: string }).action)).toEqual([
+      "audit.exported",
+      "session.created",
+      "org.created",
+    ]);
     const person = await join(org, "member");
     expect((await send("GET", "/v1/auth/audit/export", person.auth)).status).toBe(403);
   });

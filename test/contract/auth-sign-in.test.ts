@@ -29,7 +29,12 @@ describe("signup", () => {
     expect(body.session_token).toMatch(/^kses_[0-9A-Za-z]{49}$/);
     expect(answer.setCookies).toHaveLength(1);
     expect(answer.setCookies[0]).toMatch(/^kapstone_session=kses_\w+; Path=\/; Expires=[^;]+; HttpOnly; SameSite=Lax$/);
-    const orgs = await app.deps.db("orgs").where({ id: body.org_id }).orWhere({ live_org_id: body.org_id }).orderBy("mode").select("mode", "slug");
+    const orgs = await app.deps
+      .db("orgs")
+      .where({ id: body.org_id })
+      .orWhere({ live_org_id: body.org_id })
+      .orderBy("mode")
+      .select("mode", "slug");
     expect(orgs).toEqual([
       { mode: "live", slug },
       { mode: "test", slug: `${slug}-test` },
@@ -158,7 +163,9 @@ describe("login", () => {
 
   test("on an organisation's host its slug need not be sent, and another organisation's members do not get in", async () => {
     const [one, two] = [await signUp(app), await signUp(app)];
-    expect((await signInAs({ email: one.email, password: one.password }, { host: `${one.slug}.localhost:8080` })).json().org_id).toBe(one.orgId);
+    expect((await signInAs({ email: one.email, password: one.password }, { host: `${one.slug}.localhost:8080` })).json().org_id).toBe(
+      one.orgId,
+    );
     expect((await signInAs({ email: two.email, password: two.password }, { host: `${one.slug}.localhost:8080` })).status).toBe(401);
   });
 
@@ -180,6 +187,8 @@ describe("login", () => {
       expect([wrong.status, wrong.json().error]).toEqual([401, "UNAUTHORIZED"]);
       expect((await from("192.0.2.1", org.password)).json().locked_until).toBe(locked.json().locked_until);
       expect((await from("192.0.2.2", org.password)).status).toBe(200);
+      const told = await until(() => app.deps.db("events").where({ org_id: org.orgId, kind: "anomaly.lockout" }).first("payload"));
+      expect(told.payload).toMatchObject({ email: org.email, address: "192.0.2.1" });
       expect((await app.call({ path: "/v1/me", headers: org.auth })).status).toBe(200); // live sessions stay
       await app.deps.db("sign_in_failures").update({ locked_until: new Date(Date.now() - 1_000) });
       expect((await from("192.0.2.1", org.password)).status).toBe(200);
@@ -276,7 +285,15 @@ describe("the cookie", () => {
     expect((await app.call({ path: "/v1/me", host, headers: { cookie } })).status).toBe(200);
     const change = (origin: string | null) =>
       post("/v1/auth/roles", { name: `role-${++taken}`, permissions: [] }, { cookie, ...(origin === null ? {} : { origin }) }, host);
-    const refused = [null, "null", `https://${host}`, `http://${org.slug}.localhost`, "http://evil.localhost:8080", `http://kap.kaps.localhost:8080`, `http://${host}/`];
+    const refused = [
+      null,
+      "null",
+      `https://${host}`,
+      `http://${org.slug}.localhost`,
+      "http://evil.localhost:8080",
+      `http://kap.kaps.localhost:8080`,
+      `http://${host}/`,
+    ];
     for (const origin of refused) {
       const answer = await change(origin);
       expect([origin, answer.status, answer.json().error]).toEqual([origin, 403, "ORIGIN_MISMATCH"]);

@@ -101,7 +101,9 @@ describe("the test organisation", () => {
     const own = (await send("POST", "/v1/workspaces", auth, { name: "in test" })).json<{ id: string }>().id;
     expect((await send("GET", "/v1/workspaces", key)).json<{ items: { id: string }[] }>().items.map(({ id }) => id)).toEqual([own]);
     expect((await send("GET", "/v1/workspaces", org.auth)).text).not.toContain(own);
-    expect((await send("GET", "/v1/auth/members", auth)).json<{ items: { id: string }[] }>().items.map(({ id }) => id)).toContain(org.memberId);
+    expect((await send("GET", "/v1/auth/members", auth)).json<{ items: { id: string }[] }>().items.map(({ id }) => id)).toContain(
+      org.memberId,
+    );
   });
 });
 
@@ -111,7 +113,17 @@ describe("deployments", () => {
     const [id, slug] = [randomUUID(), `kap-${randomUUID().slice(0, 8)}`];
     const actor = JSON.stringify({ kind: "member", id: "x", name: "X" });
     const secret = Buffer.alloc(1);
-    await db("kaps").insert({ id, org_id: orgId, slug, name: slug, schema_name: slug, role_name: slug, role_password: secret, bucket: slug, created_by: actor });
+    await db("kaps").insert({
+      id,
+      org_id: orgId,
+      slug,
+      name: slug,
+      schema_name: slug,
+      role_name: slug,
+      role_password: secret,
+      bucket: slug,
+      created_by: actor,
+    });
     const versions = Array.from({ length: 4 }, () => randomUUID());
     for (const [index, version] of versions.entries()) {
       await db("kap_versions").insert({
@@ -133,7 +145,10 @@ describe("deployments", () => {
   test("are the versions that became live, newest first, with what became of each", async () => {
     const kap = await addKap(org.orgId);
     const list = async (query = "") =>
-      (await send("GET", `/v1/apps/${kap.slug}/deployments${query}`, await keyOf({}))).json<{ deployments: Record<string, unknown>[]; next_cursor: string | null }>();
+      (await send("GET", `/v1/apps/${kap.slug}/deployments${query}`, await keyOf({}))).json<{
+        deployments: Record<string, unknown>[];
+        next_cursor: string | null;
+      }>();
     const { deployments } = await list();
     expect(deployments.map(({ sequence, status }) => [sequence, status])).toEqual([
       [4, "live"],

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { createTestDatabase, type TestDatabase } from "../../../test/harness/database.ts";
 import { digestSecret, mintSecret } from "../../../platform/secrets.ts";
+import { createTestDatabase, type TestDatabase } from "../../../test/harness/database.ts";
 import { rotateKey } from "./rotation.ts";
 
 let database: TestDatabase;
@@ -26,7 +26,9 @@ class RealKey {
   async mint(expiresInHours: number | null): Promise<string> {
     const { secret, digest, keyPrefix } = mintSecret("sk_live_");
     const expires_at = expiresInHours === null ? null : new Date(Date.now() + expiresInHours * hourMs);
-    await database.postgres.knex("credentials").insert({ id: this.id, org_id: orgId, kind: "api_key", subkind: this.#subkind, scopes: ["read"], key_prefix: keyPrefix, expires_at });
+    await database.postgres
+      .knex("credentials")
+      .insert({ id: this.id, org_id: orgId, kind: "api_key", subkind: this.#subkind, scopes: ["read"], key_prefix: keyPrefix, expires_at });
     await database.postgres.knex("credential_secrets").insert({ digest, credential_id: this.id });
     return secret;
   }
@@ -38,8 +40,12 @@ class RealKey {
   async pass(hours: number): Promise<void> {
     const { knex } = database.postgres;
     const back = (column: string) => knex.raw("?? - make_interval(hours => ?)", [column, hours]);
-    await knex("credentials").where({ id: this.id }).update({ expires_at: back("expires_at") });
-    await knex("credential_secrets").where({ credential_id: this.id }).update({ live_until: back("live_until") });
+    await knex("credentials")
+      .where({ id: this.id })
+      .update({ expires_at: back("expires_at") });
+    await knex("credential_secrets")
+      .where({ credential_id: this.id })
+      .update({ live_until: back("live_until") });
   }
 
   revoke() {
@@ -93,7 +99,9 @@ class Rotate implements fc.AsyncCommand<Model, RealKey> {
       expect(rotation).not.toBeNull();
       const until = model.nowHours + this.overlapHours;
       model.previous =
-        this.overlapHours === 0 ? null : { secret: model.current, until: model.expiresAt === null ? until : Math.min(until, model.expiresAt) };
+        this.overlapHours === 0
+          ? null
+          : { secret: model.current, until: model.expiresAt === null ? until : Math.min(until, model.expiresAt) };
       model.current = rotation?.secret ?? "";
       model.all.push(model.current);
     }

@@ -24,9 +24,12 @@ test.each(vectors)("a code of %i s is good one step to either side, named by its
   expect([at(-2), at(-1), at(0), at(1), at(2)]).toEqual([null, step, step, step, null]);
 });
 
-test.each([[""], ["28708"], ["2870822"], ["94287082"], ["abcdef"], ["287 0821"], ["２８７０８２"], ["287082\n"]])("%j is no code", (text) => {
-  expect(stepOfCode(rfcSecret, text, 59_000)).toBeNull();
-});
+test.each([[""], ["28708"], ["2870822"], ["94287082"], ["abcdef"], ["287 0821"], ["２８７０８２"], ["287082\n"]])(
+  "%j is no code",
+  (text) => {
+    expect(stepOfCode(rfcSecret, text, 59_000)).toBeNull();
+  },
+);
 
 test("spaces are for people", () => {
   expect(stepOfCode(rfcSecret, "287 082", 59_000)).toBe(1);
@@ -37,7 +40,12 @@ test("a new secret has 160 random bits, and its address carries it to an authent
   expect(Secret.fromBase32(one.secret).bytes).toHaveLength(20);
   expect(one.secret).not.toBe(two.secret);
   const url = new URL(one.otpauth_url);
-  expect([url.protocol, url.host, url.searchParams.get("secret"), url.searchParams.get("issuer")]).toEqual(["otpauth:", "totp", one.secret, "Kapstone"]);
+  expect([url.protocol, url.host, url.searchParams.get("secret"), url.searchParams.get("issuer")]).toEqual([
+    "otpauth:",
+    "totp",
+    one.secret,
+    "Kapstone",
+  ]);
   expect(new TOTP({ secret: Secret.fromBase32(one.secret) }).generate({ timestamp: 0 })).toMatch(/^\d{6}$/);
   expect(createHash("sha256").update(one.qr_svg).digest("hex")).not.toBe(createHash("sha256").update(two.qr_svg).digest("hex"));
 });

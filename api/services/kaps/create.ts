@@ -136,7 +136,7 @@ function platformDatabase(url: string): string {
 }
 
 /** Inserts the kap under the slug its name asks for, or with a short suffix while that is taken or reserved. */
-async function insertWithFreeSlug(trx: Db, fields: object, name: string): Promise<string> {
+export async function insertWithFreeSlug(trx: Db, fields: object, name: string): Promise<string> {
   const base = slugOf(name);
   for (let attempt = 0; attempt < slugAttempts; attempt++) {
     const slug = attempt === 0 ? base : suffixedSlug(base);

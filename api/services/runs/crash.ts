@@ -17,6 +17,14 @@ export function crashRunsOf(db: Db, runtimeId: string, detail: string): Promise<
   return crash(db, { where: "r.runtime_id = :runtime_id", values: { runtime_id: runtimeId } }, detail);
 }
 
+/**
+ * The same for every run that is going on: for the start of a platform that is one process tree, whose last start left nothing that could still end
+ * them.
+ */
+export function crashOpenRuns(db: Db, detail: string): Promise<number> {
+  return crash(db, { where: "true", values: {} }, detail);
+}
+
 /** Seconds after which an open run whose runtime is no longer known is given up. */
 const orphanSeconds = 60;
 /** Seconds after which a run of a schedule or mail that never reached a runtime is given up: a claim takes at most a fraction of that. */

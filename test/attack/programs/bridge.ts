@@ -105,15 +105,48 @@ export const bridgeAttacks: Attack[] = [
     outcome: ["ok", "error"],
     expect: ({ answer }) => expect([200, 500]).toContain(answer?.status),
   },
-  { name: "a Response that is none", program: "() => ({ status: 200, headers: new Headers(), body: null, __proto__: Response.prototype })", outcome: "error" },
-  { name: "a Proxy of a Response", program: "() => new Proxy(new Response('x'), { get(t, k) { if (k === 'status') return 7; return Reflect.get(t, k, t); } })", outcome: ["ok", "error"], expect: ({ answer }) => expect([200, 500]).toContain(answer?.status) },
+  {
+    name: "a Response that is none",
+    program: "() => ({ status: 200, headers: new Headers(), body: null, __proto__: Response.prototype })",
+    outcome: "error",
+  },
+  {
+    name: "a Proxy of a Response",
+    program: "() => new Proxy(new Response('x'), { get(t, k) { if (k === 'status') return 7; return Reflect.get(t, k, t); } })",
+    outcome: ["ok", "error"],
+    expect: ({ answer }) => expect([200, 500]).toContain(answer?.status),
+  },
   { name: "a thenable that resolves for ever", program: "() => { const t = { then(f) { f(t); } }; return t; }", outcome: "cpu-exceeded" },
   { name: "a thenable whose then throws", program: "() => ({ get then() { throw new Error('trap'); } })", outcome: "error" },
-  { name: "a thrown Proxy", program: "() => { throw new Proxy({}, { get() { throw new Error('trap'); }, has() { throw new Error('trap'); }, getPrototypeOf() { throw new Error('trap'); } }); }", outcome: "error" },
-  { name: "a thrown error whose parts throw", program: "() => { const e = new Error('x'); for (const k of ['stack', 'message', 'name', 'cause']) Object.defineProperty(e, k, { get() { throw new Error('trap'); } }); throw e; }", outcome: "error" },
-  { name: "a thrown error with a message of 50 MB", program: "() => { throw new Error('x'.repeat(5e6)); }", outcome: "error", expect: ({ run }) => expect((run?.detail ?? "").length).toBeLessThan(100_000) },
-  { name: "a thrown error with a chain of 100,000 causes", program: "() => { let e = new Error('x'); for (let i = 0; i < 100_000; i++) e = new Error('y', { cause: e }); throw e; }", outcome: "error" },
-  { name: "lone surrogates everywhere", program: "async () => { const s = 'a\\ud800b'; console.log(s); await store.put('surrogate', s); const { rows } = await db.query('select $1::text as t', [s]); return Response.json({ t: rows[0].t, s }); }", outcome: ["ok", "error"] },
+  {
+    name: "a thrown Proxy",
+    program:
+      "() => { throw new Proxy({}, { get() { throw new Error('trap'); }, has() { throw new Error('trap'); }, getPrototypeOf() { throw new Error('trap'); } }); }",
+    outcome: "error",
+  },
+  {
+    name: "a thrown error whose parts throw",
+    program:
+      "() => { const e = new Error('x'); for (const k of ['stack', 'message', 'name', 'cause']) Object.defineProperty(e, k, { get() { throw new Error('trap'); } }); throw e; }",
+    outcome: "error",
+  },
+  {
+    name: "a thrown error with a message of 50 MB",
+    program: "() => { throw new Error('x'.repeat(5e6)); }",
+    outcome: "error",
+    expect: ({ run }) => expect((run?.detail ?? "").length).toBeLessThan(100_000),
+  },
+  {
+    name: "a thrown error with a chain of 100,000 causes",
+    program: "() => { let e = new Error('x'); for (let i = 0; i < 100_000; i++) e = new Error('y', { cause: e }); throw e; }",
+    outcome: "error",
+  },
+  {
+    name: "lone surrogates everywhere",
+    program:
+      "async () => { const s = 'a\\ud800b'; console.log(s); await store.put('surrogate', s); const { rows } = await db.query('select $1::text as t', [s]); return Response.json({ t: rows[0].t, s }); }",
+    outcome: ["ok", "error"],
+  },
   {
     name: "detached and resized buffers as bodies",
     program: attempts([
@@ -124,11 +157,21 @@ export const bridgeAttacks: Attack[] = [
     ]),
     outcome: "ok",
   },
-  { name: "a header of 1 MiB in the answer", program: "() => new Response('x', { headers: { 'x-large': 'x'.repeat(1_048_576) } })", outcome: "error" },
-  { name: "100,000 headers in the answer", program: "() => { const h = new Headers(); for (let i = 0; i < 100_000; i++) h.append('x-' + i, 'v'); return new Response('x', { headers: h }); }", outcome: ["error", "cpu-exceeded"] },
+  {
+    name: "a header of 1 MiB in the answer",
+    program: "() => new Response('x', { headers: { 'x-large': 'x'.repeat(1_048_576) } })",
+    outcome: "error",
+  },
+  {
+    name: "100,000 headers in the answer",
+    program:
+      "() => { const h = new Headers(); for (let i = 0; i < 100_000; i++) h.append('x-' + i, 'v'); return new Response('x', { headers: h }); }",
+    outcome: ["error", "cpu-exceeded"],
+  },
   {
     name: "headers the connection owns in the answer",
-    program: "() => new Response('framed', { headers: { connection: 'upgrade', 'transfer-encoding': 'gzip, chunked', 'content-length': '3', upgrade: 'h2c', te: 'trailers', 'keep-alive': 'timeout=9999', 'x-kap-run-id': 'forged', 'x-kapstone-outcome': 'timeout', 'x-request-id': 'forged' } })",
+    program:
+      "() => new Response('framed', { headers: { connection: 'upgrade', 'transfer-encoding': 'gzip, chunked', 'content-length': '3', upgrade: 'h2c', te: 'trailers', 'keep-alive': 'timeout=9999', 'x-kap-run-id': 'forged', 'x-kapstone-outcome': 'timeout', 'x-request-id': 'forged' } })",
     outcome: "ok",
     expect({ answer, run }) {
       expect(answer?.text).toBe("framed");
@@ -137,14 +180,43 @@ export const bridgeAttacks: Attack[] = [
       expect(answer?.headers["x-request-id"]).not.toContain("forged");
     },
   },
-  poisoned("Object.prototype poisoned", "Object.prototype.toJSON = () => 'evil'; Object.prototype.status = 500; Object.prototype.get = () => 'evil'; Object.prototype.set = () => {}; Object.prototype.headers = { evil: '1' }; Object.prototype.then = undefined;"),
-  poisoned("Object.prototype with setters for indexes", "for (let i = 0; i < 50; i++) Object.defineProperty(Object.prototype, i, { set() { throw new Error('trap'); }, get() { return 'evil'; }, configurable: true });", ["ok", "error"]),
-  poisoned("Array.prototype poisoned", "Array.prototype.push = () => { throw new Error('trap'); }; Array.prototype.map = () => []; Array.prototype[Symbol.iterator] = function* () { yield 'evil'; }; Array.prototype.join = () => 'evil'; Array.prototype.toJSON = () => 'evil';"),
-  poisoned("Promise poisoned", "Promise.prototype.then = function () { throw new Error('trap'); }; Promise.resolve = () => { throw new Error('trap'); }; Object.defineProperty(Promise, Symbol.species, { get() { throw new Error('trap'); } });", ["ok", "error"]),
+  poisoned(
+    "Object.prototype poisoned",
+    "Object.prototype.toJSON = () => 'evil'; Object.prototype.status = 500; Object.prototype.get = () => 'evil'; Object.prototype.set = () => {}; Object.prototype.headers = { evil: '1' }; Object.prototype.then = undefined;",
+  ),
+  poisoned(
+    "Object.prototype with setters for indexes",
+    "for (let i = 0; i < 50; i++) Object.defineProperty(Object.prototype, i, { set() { throw new Error('trap'); }, get() { return 'evil'; }, configurable: true });",
+    ["ok", "error"],
+  ),
+  poisoned(
+    "Array.prototype poisoned",
+    "Array.prototype.push = () => { throw new Error('trap'); }; Array.prototype.map = () => []; Array.prototype[Symbol.iterator] = function* () { yield 'evil'; }; Array.prototype.join = () => 'evil'; Array.prototype.toJSON = () => 'evil';",
+  ),
+  poisoned(
+    "Promise poisoned",
+    "Promise.prototype.then = function () { throw new Error('trap'); }; Promise.resolve = () => { throw new Error('trap'); }; Object.defineProperty(Promise, Symbol.species, { get() { throw new Error('trap'); } });",
+    ["ok", "error"],
+  ),
   poisoned("JSON poisoned", "JSON.parse = () => ({ evil: true }); JSON.stringify = () => 'evil';"),
-  poisoned("Map, Set and WeakMap poisoned", "for (const C of [Map, Set, WeakMap, WeakSet]) for (const k of ['get', 'set', 'has', 'add', 'delete']) C.prototype[k] = () => { throw new Error('trap'); };"),
-  poisoned("String, Function and RegExp poisoned", "String.prototype.toLowerCase = () => 'evil'; String.prototype.split = () => ['evil']; Function.prototype.call = Function.prototype.apply = () => { throw new Error('trap'); }; RegExp.prototype.exec = () => { throw new Error('trap'); }; Reflect.apply = () => { throw new Error('trap'); };"),
-  poisoned("every global replaced", "for (const k of ['URL', 'Headers', 'Request', 'Response', 'Promise', 'TextEncoder', 'TextDecoder', 'Uint8Array', 'ArrayBuffer', 'Error', 'JSON', 'Object', 'console2', 'setTimeout', 'queueMicrotask']) globalThis[k] = function () { throw new Error('trap ' + k); };"),
-  poisoned("every intrinsic frozen", "for (const k of Object.getOwnPropertyNames(globalThis)) { try { const v = globalThis[k]; if (v && (typeof v === 'object' || typeof v === 'function')) { Object.freeze(v); if (v.prototype) Object.freeze(v.prototype); } } catch {} }"),
-  poisoned("Error.prepareStackTrace and stackTraceLimit", "Error.prepareStackTrace = () => { throw new Error('trap'); }; Error.stackTraceLimit = Infinity;"),
+  poisoned(
+    "Map, Set and WeakMap poisoned",
+    "for (const C of [Map, Set, WeakMap, WeakSet]) for (const k of ['get', 'set', 'has', 'add', 'delete']) C.prototype[k] = () => { throw new Error('trap'); };",
+  ),
+  poisoned(
+    "String, Function and RegExp poisoned",
+    "String.prototype.toLowerCase = () => 'evil'; String.prototype.split = () => ['evil']; Function.prototype.call = Function.prototype.apply = () => { throw new Error('trap'); }; RegExp.prototype.exec = () => { throw new Error('trap'); }; Reflect.apply = () => { throw new Error('trap'); };",
+  ),
+  poisoned(
+    "every global replaced",
+    "for (const k of ['URL', 'Headers', 'Request', 'Response', 'Promise', 'TextEncoder', 'TextDecoder', 'Uint8Array', 'ArrayBuffer', 'Error', 'JSON', 'Object', 'console2', 'setTimeout', 'queueMicrotask']) globalThis[k] = function () { throw new Error('trap ' + k); };",
+  ),
+  poisoned(
+    "every intrinsic frozen",
+    "for (const k of Object.getOwnPropertyNames(globalThis)) { try { const v = globalThis[k]; if (v && (typeof v === 'object' || typeof v === 'function')) { Object.freeze(v); if (v.prototype) Object.freeze(v.prototype); } } catch {} }",
+  ),
+  poisoned(
+    "Error.prepareStackTrace and stackTraceLimit",
+    "Error.prepareStackTrace = () => { throw new Error('trap'); }; Error.stackTraceLimit = Infinity;",
+  ),
 ];

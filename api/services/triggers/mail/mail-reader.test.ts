@@ -4,7 +4,7 @@ import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { createTransport } from "nodemailer";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { openMailReader, UnreadableMail } from "./mail-reader.ts";
+import { type MailReader, openMailReader, UnreadableMail } from "./mail-reader.ts";
 import type { MailFacts } from "./read-mail.ts";
 
 const keys = generateKeyPairSync("rsa", {
@@ -27,7 +27,7 @@ const records: Record<string, string | null> = {
 
 let dns: Socket;
 let dnsServers: string[];
-const reader = openMailReader();
+let reader: MailReader;
 
 beforeAll(async () => {
   dns = createSocket("udp4");
@@ -38,6 +38,7 @@ beforeAll(async () => {
   dns.bind(0, "127.0.0.1");
   await once(dns, "listening");
   dnsServers = [`127.0.0.1:${(dns.address() as AddressInfo).port}`];
+  reader = openMailReader(dnsServers);
 });
 afterAll(async () => {
   dns.close();
@@ -73,7 +74,6 @@ const facts = (over: Partial<MailFacts> = {}): MailFacts => ({
   remoteAddress: "192.0.2.1",
   helo: "mx.sender.example",
   mailDomain: "mail.localhost",
-  dnsServers,
   ...over,
 });
 const bytes = (text: string | Buffer): Uint8Array<ArrayBuffer> => new Uint8Array(Buffer.from(text as string));
@@ -175,7 +175,7 @@ test("a mail of 30 MiB is read, and many small ones beside it", async () => {
 });
 
 test("a thread that ends takes its mails with it, which may be tried again; the next mail has a new thread", async () => {
-  const own = openMailReader();
+  const own = openMailReader(dnsServers);
   const waiting = own.read(bytes(await build({ from: "a@silent.example" })), facts({ envelopeFrom: "a@silent.example" }));
   const failed = expect(waiting).rejects.toMatchObject({ name: "UnreadableMail", again: true });
   await own.close();

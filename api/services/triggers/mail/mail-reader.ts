@@ -21,18 +21,23 @@ export interface MailReader {
 /** A mail has at most 30 MiB; its texts are kept twice while it is read. */
 const heapMb = 384;
 const deadlineMs = 30_000;
-/** Mails at the same time in the thread: they wait for the DNS most of their time. */
-const atOnce = 8;
+/** Mails at the same time in the thread, which wait for the DNS most of their time, and the bytes they have together (one alone may have more). */
+const atOnce = 64;
+const bytesAtOnce = 64 * 1024 * 1024;
 
 interface Reading {
   question: MailQuestion;
+  sizeBytes: number;
   resolve(mail: ReadMail): void;
   reject(error: Error): void;
   timer?: NodeJS.Timeout;
 }
 
-/** Opens a reader; its thread starts with the first mail and is replaced when it has ended. */
-export function openMailReader(): MailReader {
+/**
+ * Opens a reader; its thread starts with the first mail and is replaced when it has ended. It asks the given name servers (`address` or `address:port`)
+ * about senders, those of the machine when there are none.
+ */
+export function openMailReader(dnsServers: readonly string[]): MailReader {
   let worker: Worker | null = null;
   let lastId = 0;
   const waiting: Reading[] = [];
@@ -42,6 +47,7 @@ export function openMailReader(): MailReader {
     const started = new Worker(new URL("./mail-worker.ts", import.meta.url), {
       resourceLimits: { maxOldGenerationSizeMb: heapMb },
       execArgv: [],
+      workerData: { dnsServers },
     });
     started.on("message", (answer: MailAnswer) => {
       const reading = running.get(answer.id);
@@ -60,6 +66,8 @@ export function openMailReader(): MailReader {
     return started;
   };
 
+  const bytesRunning = (): number => running.values().reduce((sum, reading) => sum + reading.sizeBytes, 0);
+
   /** Ends a thread with everything in it; what waits goes on in a new one. */
   const end = (ended: Worker, reason: string): void => {
     if (worker !== ended) return;
@@ -74,9 +82,9 @@ export function openMailReader(): MailReader {
   };
 
   const next = (): void => {
-    while (running.size < atOnce) {
-      const reading = waiting.shift();
-      if (!reading) return;
+    for (let reading = waiting[0]; reading; reading = waiting[0]) {
+      if (running.size >= atOnce || (running.size > 0 && bytesRunning() + reading.sizeBytes > bytesAtOnce)) return;
+      waiting.shift();
       worker ??= start();
       const current = worker;
       running.set(reading.question.id, reading);
@@ -88,7 +96,7 @@ export function openMailReader(): MailReader {
   return {
     read(bytes, facts) {
       return new Promise((resolve, reject) => {
-        waiting.push({ question: { id: ++lastId, bytes, facts }, resolve, reject });
+        waiting.push({ question: { id: ++lastId, bytes, facts }, sizeBytes: bytes.length, resolve, reject });
         next();
       });
     },

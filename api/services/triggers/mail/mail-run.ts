@@ -28,7 +28,7 @@ interface End {
 const readers = new WeakMap<Deps, MailReader>();
 
 function readerOf(deps: Deps): MailReader {
-  const reader = readers.get(deps) ?? openMailReader();
+  const reader = readers.get(deps) ?? openMailReader(deps.config.dnsServers);
   readers.set(deps, reader);
   return reader;
 }
@@ -82,7 +82,6 @@ async function carryOut(deps: Deps, run: MailRun): Promise<End> {
       remoteAddress: run.envelope.remote_address,
       helo: run.envelope.helo,
       mailDomain: deps.addresses.mailDomain,
-      dnsServers: deps.config.dnsServers,
     });
   } catch (error) {
     if (!(error instanceof UnreadableMail)) throw error;

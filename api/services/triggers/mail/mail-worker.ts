@@ -1,4 +1,5 @@
-import { parentPort } from "node:worker_threads";
+import { parentPort, workerData } from "node:worker_threads";
+import { createLookUp } from "./look-up.ts";
 import { type MailFacts, readMail } from "./read-mail.ts";
 
 /** What the mail reader asks of its thread, and hears. */
@@ -11,8 +12,9 @@ export type MailAnswer = { id: number; ok: true; mail: Awaited<ReturnType<typeof
 
 const port = parentPort;
 if (!port) throw new Error("this file runs as a worker thread");
+const lookUp = createLookUp((workerData as { dnsServers: string[] }).dnsServers);
 port.on("message", ({ id, bytes, facts }: MailQuestion) => {
-  readMail(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength), facts).then(
+  readMail(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength), facts, lookUp).then(
     (mail) => port.postMessage({ id, ok: true, mail } satisfies MailAnswer, [mail.frame.buffer]),
     (error: unknown) =>
       port.postMessage({ id, ok: false, message: error instanceof Error ? error.message : String(error) } satisfies MailAnswer),

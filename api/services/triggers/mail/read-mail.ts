@@ -1,4 +1,3 @@
-import { Resolver } from "node:dns/promises";
 import { authenticate, type DNSResolver } from "mailauth";
 import { type AddressObject, type EmailAddress, type ParsedMail, simpleParser } from "mailparser";
 
@@ -9,8 +8,6 @@ export interface MailFacts {
   helo: string;
   /** The name this server checks as, in the results. */
   mailDomain: string;
-  /** Name servers to ask, `address` or `address:port`; those of the machine when empty. */
-  dnsServers: readonly string[];
 }
 
 interface Mailbox {
@@ -46,10 +43,10 @@ export interface ReadMail {
 }
 
 /** Parses a mail, checks who it is from, and packs the runtime's frame. */
-export async function readMail(bytes: Buffer, facts: MailFacts): Promise<ReadMail> {
+export async function readMail(bytes: Buffer, facts: MailFacts, lookUp: DNSResolver): Promise<ReadMail> {
   const [parsed, auth] = await Promise.all([
     simpleParser(bytes, { skipHtmlToText: true, skipTextToHtml: true, skipImageLinks: true, skipTextLinks: true, keepCidLinks: true }),
-    checkAuth(bytes, facts),
+    checkAuth(bytes, facts, lookUp),
   ]);
   const attachments = parsed.attachments.map((attachment) => ({
     filename: attachment.filename ?? null,
@@ -111,7 +108,6 @@ function mailboxes(field: AddressObject | AddressObject[] | undefined): Mailbox[
     .flatMap(flatten);
 }
 
-const queryMs = 1_500;
 /** All look-ups of one mail together; then what is not known is `temperror`. */
 const authMs = 5_000;
 const temperror: MailAuth = {
@@ -120,25 +116,22 @@ const temperror: MailAuth = {
   dmarc: { result: "temperror", domain: null, policy: null },
 };
 
-async function checkAuth(bytes: Buffer, facts: MailFacts): Promise<MailAuth> {
-  const resolver = new Resolver({ timeout: queryMs, tries: 1 });
-  if (facts.dnsServers.length > 0) resolver.setServers(facts.dnsServers);
-  const late = new AbortController();
+async function checkAuth(bytes: Buffer, facts: MailFacts, lookUp: DNSResolver): Promise<MailAuth> {
+  let isLate = false;
   const timer = setTimeout(() => {
-    late.abort();
-    resolver.cancel();
+    isLate = true;
   }, authMs);
-  const resolve: DNSResolver = (name, type) => {
-    if (late.signal.aborted) throw Object.assign(new Error("the look-ups of this mail took too long"), { code: "ETIMEOUT" });
-    return resolver.resolve(name, type) as Promise<string[][] | string[]>;
-  };
   try {
     const result = await authenticate(bytes, {
       ip: facts.remoteAddress,
       helo: facts.helo,
       sender: facts.envelopeFrom,
       mta: facts.mailDomain,
-      resolver: async (name, type) => resolve(name, type),
+      // A question has its own deadline; past the mail's no further one is asked.
+      resolver: async (name, type) => {
+        if (isLate) throw Object.assign(new Error("the look-ups of this mail took too long"), { code: "ETIMEOUT" });
+        return lookUp(name, type);
+      },
       strict: true, // the RFCs' words: a changed body is `fail`, not `neutral`
       disableArc: true,
       disableBimi: true,
@@ -162,6 +155,5 @@ async function checkAuth(bytes: Buffer, facts: MailFacts): Promise<MailAuth> {
     return temperror;
   } finally {
     clearTimeout(timer);
-    resolver.cancel();
   }
 }
