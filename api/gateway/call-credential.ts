@@ -47,6 +47,7 @@ export function readCallCredential(host: Host, request: IncomingMessage, scheme:
   const path = secretPath.exec(target);
   if (path) {
     const rest = path[2] as string;
+    if (rest.startsWith("/__kaps/")) throw kapNotFound("at this address: /__kaps/ belongs to the platform");
     return {
       ...base,
       tokenKind: "endpoint",

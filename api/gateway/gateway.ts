@@ -10,13 +10,14 @@ import { Refusal, refuse } from "../http/refusal.ts";
 import { requestIdOf } from "../http/request-id.ts";
 import { asRefusal } from "../http/serve.ts";
 import { kapNotFound, refuseDisabled } from "../services/kaps/kap.ts";
-import { type Admission, admit, endRun } from "./admit.ts";
+import { type Admission, admit, endRun, noteStatus } from "./admit.ts";
 import { type CallCredential, proveSignature, readCallCredential } from "./call-credential.ts";
 import { abandonRuntime, ensureRuntime, type ReadyRuntime } from "./claims.ts";
 import { failureRefusal } from "./failure.ts";
 import { forward, forwardedHeaders } from "./forward.ts";
 import { signInRedirect } from "./hand-over.ts";
 import { requestBodyBytes } from "./limits.ts";
+import { askForOutcome, statusOfLost } from "./lost-answer.ts";
 
 const replayableBytes = 256 * 1024;
 const attempts = 3;
@@ -214,24 +215,26 @@ async function serveAdmitted(call: Call, admission: Admission, caller: string): 
           headers: { "retry-after": "1" },
         });
       case "broken":
+        throw await lostAnswer(call, runtime, outcome.detail);
       case "cut":
-        await endRun(deps.postgres.hot, runId, {
-          outcome: "crashed",
-          detail: `the runtime ended during the call: ${outcome.detail}`,
-          httpStatus: 502,
-        });
-        if (outcome.kind === "cut") return;
-        throw new Refusal(
-          502,
-          "RUN_CRASHED",
-          "the kap's runtime ended during the call; it may have run in part: look at the run, then call again",
-          {
-            details: { run_id: runId },
-            headers: { "retry-after": "1" },
-          },
-        );
+        await lostAnswer(call, runtime, outcome.detail);
+        return;
     }
   }
+}
+
+/** The connection to the runtime broke: the refusal for the caller. The runtime reports the run's end; when it cannot any more, the run ends here. */
+async function lostAnswer({ deps, response, runId, credential }: Call, runtime: ReadyRuntime, cause: string): Promise<Refusal> {
+  const { hot } = deps.postgres;
+  const told = await askForOutcome(runtime.control, runId, !response.headersSent);
+  if (told.kind === "known") {
+    const status = statusOfLost(told.outcome);
+    if (!response.headersSent) await noteStatus(hot, runId, status);
+    return failureRefusal({ outcome: told.outcome, status, detail: told.detail, retryAfter: "1" }, credential.isMember);
+  }
+  if (told.kind === "gone")
+    await endRun(hot, runId, { outcome: "crashed", detail: `the runtime ended during the call: ${cause}`, httpStatus: 502 });
+  return failureRefusal({ outcome: "crashed", status: 502, detail: cause, retryAfter: "1" }, credential.isMember);
 }
 
 /** Claims a runtime for an admitted call; when none is to be had the run ends with it. */

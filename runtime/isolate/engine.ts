@@ -121,10 +121,6 @@ export class Engine {
       );
       return;
     }
-    if (!trigger) {
-      this.end(run, "error", 501, "No trigger of this kap answers requests: give its main file a request trigger.");
-      return;
-    }
     if (run.body.isTooLarge) {
       this.end(run, "refused", 413, `The request body is larger than the ${limits.request_body_bytes} bytes a kap may receive.`);
       return;
@@ -132,6 +128,10 @@ export class Engine {
     if (arrival.revision > program.head.revision) {
       this.#board.queue(slot, run.id, run.arrivedAt);
       this.#awaitRevision(run, arrival.revision, run.arrivedClock);
+      return;
+    }
+    if (!trigger) {
+      this.end(run, "error", 501, "No trigger of this kap answers requests: give its main file a request trigger.");
       return;
     }
     this.#admit(run);

@@ -62,7 +62,8 @@ export function openRun(
   limits: KapLimits,
   addLine: (line: LogLine) => void,
 ): Run {
-  const isRequest = trigger === null || trigger.kind === "request";
+  // A trigger this runtime has not heard of yet comes with the revision that has it; until then the platform's own path tells its kind.
+  const isRequest = trigger === null ? !arrival.request.url?.startsWith("/__kaps/") : trigger.kind === "request";
   const bodyBytes = isRequest ? limits.request_body_bytes : limits.store_object_bytes + mailHeadBytes;
   const arrivedAt = Date.now();
   return {

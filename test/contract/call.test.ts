@@ -200,7 +200,48 @@ test("an endpoint secret opens both doors: its address, on the kap's and the bar
   expect(await code(signed("/hook", "payload", sign("/hook", "payload")))).toEqual([401, "INVALID_SIGNATURE"]);
 });
 
-test("a disabled kap refuses with who, when and why; enabled it serves again; paused it says TRIGGER_PAUSED; deleted it is 410 and recovers", async () => {
+test("a trigger made after the runtime was claimed runs at once, with its own handler", async () => {
+  const subject = await org.createKap("export default { fetch: () => new Response('here'), scheduled() { console.log('tick'); } };");
+  expect((await subject.call()).text).toBe("here");
+  const path = `/v1/orgs/${org.id}/kaps/${subject.id}`;
+  const made = await org.call({
+    method: "POST",
+    path: `${path}/triggers`,
+    body: { kind: "schedule", file_path: "main.ts", interval_seconds: 900 },
+  });
+  expect(made.status).toBe(201);
+  const { id } = made.json<{ trigger: { id: string } }>().trigger;
+  const ran = await org.call({ method: "POST", path: `${path}/triggers/${id}/run-now` });
+  expect(ran.json()).toMatchObject({ run: { status: "succeeded", outcome: "ok", trigger_id: id } });
+});
+
+test("a paused request trigger answers 503 TRIGGER_PAUSED, resumed it serves", async () => {
+  const subject = await org.createKap("export default () => new Response('here')");
+  const path = `/v1/orgs/${org.id}/kaps/${subject.id}/triggers`;
+  const { triggers } = (await org.call({ path })).json<{ triggers: { id: string; file_path: string }[] }>();
+  const set = (enabled: boolean) =>
+    org.call({ method: "PUT", path: `${path}/${triggers[0]!.id}`, body: { kind: "request", file_path: "main.ts", enabled } });
+  expect((await set(false)).status).toBe(200);
+  const paused = await subject.call();
+  expect([paused.status, paused.json<{ error: { code: string } }>().error.code]).toEqual([503, "TRIGGER_PAUSED"]);
+  await set(true);
+  expect((await subject.call()).text).toBe("here");
+});
+
+test("a path that starts with /__kaps/ is the platform's, also behind an endpoint secret", async () => {
+  expect((await kap.call({ method: "POST", path: "/__kaps/scheduled", body: "{}" })).status).toBe(404);
+  const minted = await org.call({ method: "POST", path: `${kaps}/endpoint-secrets`, body: { name: "inner" } });
+  const secret = minted.json<{ shown_once: string }>().shown_once;
+  const answer = await platform.http.call({
+    host: platform.host("kaps"),
+    method: "POST",
+    path: `/__kaps/e/${secret}/__kaps/scheduled`,
+    body: "{}",
+  });
+  expect(answer.status).toBe(404);
+});
+
+test("a disabled kap refuses with who, when and why; enabled it serves again; deleted it is 410 and recovers", async () => {
   const subject = await org.createKap("export default () => new Response('here')");
   const path = `/v1/orgs/${org.id}/kaps/${subject.id}`;
   expect((await subject.call()).text).toBe("here");
