@@ -222,16 +222,24 @@ function commandLine(node, [task = "start", ...args]) {
 function run([command, args]) {
   const child = spawn(command, args, { cwd: root, stdio: ["ignore", "inherit", "inherit", "ipc"], detached: true });
   let firstSignalAt = 0;
-  for (const signal of signals) {
-    process.on(signal, () => {
-      if (firstSignalAt === 0) {
-        firstSignalAt = Date.now();
-        child.kill(signal === "SIGHUP" ? "SIGTERM" : signal);
-      } else if (Date.now() - firstSignalAt > 1_000 && child.exitCode === null && child.signalCode === null) {
-        console.error("Asked again: ending at once.");
-        process.kill(-child.pid, "SIGKILL");
-      }
-    });
+  const stop = (signal) => {
+    if (firstSignalAt === 0) {
+      firstSignalAt = Date.now();
+      child.kill(signal);
+    } else if (Date.now() - firstSignalAt > 1_000 && child.exitCode === null && child.signalCode === null) {
+      console.error("Asked again: ending at once.");
+      process.kill(-child.pid, "SIGKILL");
+    }
+  };
+  for (const signal of signals) process.on(signal, () => stop(signal === "SIGHUP" ? "SIGTERM" : signal));
+  if (process.env.npm_lifecycle_event) {
+    // `kill` on npm ends npm and the shell between, and tells nobody else.
+    const parent = process.ppid;
+    const watch = setInterval(() => {
+      if (process.ppid === parent) return;
+      clearInterval(watch);
+      stop("SIGTERM");
+    }, 1_000);
   }
   child.once("error", (error) => fail(`Cannot run ${command}: ${error.message}`));
   child.once("exit", (code, signal) => process.exit(code ?? 128 + constants.signals[signal]));

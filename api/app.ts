@@ -10,6 +10,7 @@ import { agentsService } from "./services/agents/agents.ts";
 import { authService, identityService } from "./services/auth/auth.ts";
 import { deploymentsService } from "./services/deployments/deployments.ts";
 import { createDocumentationService } from "./services/documentation/documentation.ts";
+import { kapArchiveService } from "./services/kap-archive/kap-archive.ts";
 import { kapDataService } from "./services/kap-data/kap-data.ts";
 import { kapsService } from "./services/kaps/service.ts";
 import { orgsService } from "./services/orgs/orgs.ts";
@@ -29,6 +30,7 @@ export const services: Service[] = [
   deploymentsService,
   kapsService,
   kapDataService,
+  kapArchiveService,
   runsService,
   secretsService,
   triggersService,

@@ -23,6 +23,7 @@ import { createRateLimiter } from "./http/rate-limit.ts";
 import { readinessChecks } from "./internal/health.ts";
 import { createInternalServer } from "./internal/server.ts";
 import { outboxMail, relayMail } from "./mail.ts";
+import { ensureAuthSweep } from "./services/auth/sweep.ts";
 import { closeKapConnections } from "./services/kap-data/kap-connection.ts";
 import { createBuilder } from "./services/kaps/build/builder.ts";
 import { startReseal } from "./services/secrets/service.ts";
@@ -79,6 +80,7 @@ export async function startApi(given: ApiConfig, ports: ApiPorts, log: Logger): 
   const handlers = Object.assign({}, ...services.map((service) => service.jobs?.(deps) ?? {}));
   const jobs = await startJobWorkers(postgres, handlers, { concurrency: config.jobConcurrency, log });
   await startReseal(deps);
+  await ensureAuthSweep(deps.db);
   const sweep = startRuntimeSweep(deps);
   const port = await listen(publicServer, config.host, config.port);
   return {
@@ -132,6 +134,8 @@ function listen(server: Server, host: string, port: number): Promise<number> {
 }
 
 function closeServer(server: Server, drainMs: number): Promise<void> {
+  // Connections that are kept alive end with the answer they wait for, not with the deadline.
+  server.prependListener("request", (_request, response) => response.setHeader("connection", "close"));
   return new Promise((resolve) => {
     const cut = setTimeout(() => server.closeAllConnections(), drainMs);
     server.close(() => {

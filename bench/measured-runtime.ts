@@ -1,14 +1,15 @@
 import { generateKeyPairSync, randomUUID } from "node:crypto";
 import { request as httpRequest } from "node:http";
 import { createServer } from "node:net";
-import { fileURLToPath } from "node:url";
+import { runtimeNodeFlags, runtimeProgram } from "../local/runtime-program.ts";
+import { createLogger } from "../platform/log.ts";
 import type { PeerApi } from "../runtime/fixture/peer-api.ts";
 import { bundleOf, defaultLimits, signAssignment } from "../runtime/fixture/test-runtime.ts";
 import type { Assignment } from "../runtime/seam/assignment.ts";
 import { cores, end, startOn } from "./processes.ts";
 import type { Peer } from "./runtime-peers.ts";
 
-const entry = fileURLToPath(new URL("../runtime/main.ts", import.meta.url));
+const log = createLogger("bench", { level: "warn" });
 
 /** A runtime alone: supervisor and child on the measured core, claimed by a signed assignment as the api claims it. */
 export interface MeasuredRuntime extends Peer {
@@ -22,8 +23,9 @@ export interface MeasuredRuntime extends Peer {
 /** Starts a generic runtime and waits until it is warm. `api` takes its reports. */
 export async function startRuntime(api: PeerApi): Promise<MeasuredRuntime> {
   const keys = generateKeyPairSync("ed25519");
+  const { entry } = await runtimeProgram(log);
   const [data, control] = [await freePort(), await freePort()];
-  const { process: child } = await startOn(cores.measured, [process.execPath, "--no-node-snapshot", entry], {
+  const { process: child } = await startOn(cores.measured, [process.execPath, ...runtimeNodeFlags, entry], {
     KAPSTONE_RUNTIME_DATA: `tcp:127.0.0.1:${data}`,
     KAPSTONE_RUNTIME_CONTROL: `tcp:127.0.0.1:${control}`,
     KAPSTONE_CLAIM_PUBLIC_KEY: keys.publicKey.export({ format: "der", type: "spki" }).toString("base64"),

@@ -13,8 +13,8 @@ import { processTree, proportionalMb } from "./process-memory.ts";
 import { load, median } from "./processes.ts";
 import { type Peer, startBare, startDeno, startWorkerd } from "./runtime-peers.ts";
 
-const rounds = 5;
-const claims = 12;
+const rounds = 3;
+const claims = 8;
 const counts = { one: 1_500, fifty: 8_000, echo: 1_500, stream: 25, sql: 10 };
 const largeBundleBytes = 300 * 1024;
 const spareMs = 2_500;

@@ -1,5 +1,6 @@
+import { existsSync } from "node:fs";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
-import { join, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { StartRefusal } from "./start-refusal.ts";
 
@@ -17,7 +18,7 @@ export interface DataFolder {
 export async function takeDataFolder(given: string): Promise<DataFolder> {
   const path = resolve(given);
   try {
-    await mkdir(path, { recursive: true });
+    await makeFolder(path);
     const probe = join(path, ".writable");
     await writeFile(probe, "");
     await rm(probe);
@@ -41,4 +42,15 @@ export async function takeDataFolder(given: string): Promise<DataFolder> {
   }
   await writeFile(pidFile, String(process.pid));
   return { path, release: () => lock.close() };
+}
+
+/** Makes a folder and what is missing above it, step by step: Node's own recursive `mkdir` never ends where the file system refuses with ENOENT, as `/proc` does. */
+async function makeFolder(path: string): Promise<void> {
+  const missing: string[] = [];
+  for (let at = path; !existsSync(at) && dirname(at) !== at; at = dirname(at)) missing.push(at);
+  for (const folder of missing.reverse()) {
+    await mkdir(folder).catch((error: unknown) => {
+      if (!existsSync(folder)) throw error; // another start may have made it meanwhile
+    });
+  }
 }

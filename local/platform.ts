@@ -6,7 +6,7 @@ import { createMetrics } from "#platform/metrics.ts";
 import { migrate } from "#platform/migrate.ts";
 import { connectPostgres } from "#platform/postgres.ts";
 import { type ApiConfig, readApiConfig } from "../api/config.ts";
-import { crashRunsOf } from "../api/services/runs/crash.ts";
+import { crashOpenRuns } from "../api/services/runs/crash.ts";
 import { fireDue } from "../api/services/triggers/fire.ts";
 import { type Api, startApi } from "../api/start.ts";
 import { createMailIngest } from "../mail-ingest/server.ts";
@@ -78,6 +78,7 @@ async function startParts({ env, show }: PlatformOptions, closers: (() => Promis
   });
   const port = await freeListener(draft.host, draft.port, "KAPSTONE_PORT");
   await freeListener(local.smtpHost, local.smtpPort, "KAPSTONE_SMTP_PORT");
+  await freeListener(draft.internalHost, draft.internalPort, "KAPSTONE_INTERNAL_PORT");
 
   const folder = await takeDataFolder(draft.dataDir);
   closers.push(() => folder.release());
@@ -193,8 +194,8 @@ async function updateSchema(url: string, log: Logger, show: (line: string) => vo
     if (applied.length > 0) show(`Updated the database: ${applied.length} ${applied.length === 1 ? "step" : "steps"}.`);
     const open = await checkHardened(postgres.knex);
     if (open.length > 0) log.warn({ open }, "the database is not hardened: kaps are kept apart by their roles, with one wall less");
-    const { rows } = await postgres.knex.raw<{ rows: { id: string }[] }>("delete from runtimes returning id");
-    for (const { id } of rows) await crashRunsOf(postgres.knex, id, "the platform was stopped before the run ended");
+    await postgres.knex("runtimes").delete();
+    await crashOpenRuns(postgres.knex, "the platform was stopped before the run ended");
   } finally {
     await postgres.close();
   }

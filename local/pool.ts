@@ -3,10 +3,11 @@ import { randomBytes } from "node:crypto";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
+import { pathToFileURL } from "node:url";
 import type { Logger } from "#platform/log.ts";
 import type { RuntimeCandidate, RuntimePool } from "../api/gateway/pool.ts";
 import { control } from "../api/gateway/runtime-client.ts";
+import { type RuntimeProgram, runtimeNodeFlags, runtimeProgram } from "./runtime-program.ts";
 
 export interface ProcessPoolOptions {
   /** Warm runtimes that wait for a claim. */
@@ -32,9 +33,6 @@ export interface ProcessPool extends RuntimePool {
 
 type Member = RuntimeCandidate & { process: ChildProcess; state: "starting" | "warm" | "taken" | "ending" };
 
-const runtimeEntry = fileURLToPath(new URL("../runtime/main.ts", import.meta.url));
-const endWithParent = new URL("./end-with-parent.ts", import.meta.url).href;
-
 const warmPollMs = 25;
 const warmTimeoutMs = 60_000;
 const endTimeoutMs = 5_000;
@@ -49,6 +47,7 @@ const slowestRetryMs = 10_000;
 export function createProcessPool(options: ProcessPoolOptions): ProcessPool {
   const { log } = options;
   const members = new Map<string, Member>();
+  const program = runtimeProgram(log);
   let isClosed = false;
   let failures = 0;
   let refill: NodeJS.Timeout | undefined;
@@ -59,14 +58,16 @@ export function createProcessPool(options: ProcessPoolOptions): ProcessPool {
     if (isClosed) return;
     clearTimeout(refill);
     refill = setTimeout(() => {
-      while (!isClosed && waiting() < options.size) start();
+      void program.then((made) => {
+        while (!isClosed && waiting() < options.size) start(made);
+      });
     }, afterMs);
   };
 
-  const start = (): void => {
+  const start = ({ entry, endWithParent }: RuntimeProgram): void => {
     const id = randomBytes(8).toString("hex");
     const paths = [join(options.socketFolder, `${id}.data`), join(options.socketFolder, `${id}.control`)] as const;
-    const child = spawn(process.execPath, ["--no-node-snapshot", "--import", endWithParent, runtimeEntry], {
+    const child = spawn(process.execPath, [...runtimeNodeFlags, "--import", pathToFileURL(endWithParent).href, entry], {
       env: {
         PATH: process.env.PATH ?? "",
         ...options.env,

@@ -104,6 +104,12 @@ export async function createKapCatalog(db: Knex.Transaction): Promise<void> {
        with own as (select oid from kap_catalog.pg_namespace where nspname not in ('pg_catalog', 'information_schema'))
        ${[...ownThings, ...ownParts].join("\n union all ")};`,
       ...dependent.map(view),
+      // pg_get_viewdef reads pg_rewrite with its caller's rights. No search_path of its own: names come out as the caller would write them.
+      `create function kap_catalog.view_definition(view oid) returns text language sql stable security definer
+       begin atomic
+         select pg_catalog.pg_get_viewdef(c.oid) from pg_catalog.pg_class c
+         where c.oid = view and pg_catalog.has_schema_privilege(session_user, c.relnamespace, 'usage');
+       end;`,
       "grant usage on schema kap_catalog to public;",
       "grant select on all tables in schema kap_catalog to public;",
     ].join("\n"),

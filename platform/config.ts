@@ -1,4 +1,4 @@
-import { z } from "zod";
+import * as z from "zod";
 
 /** One setting: the environment variable it comes from, what it means, and how its text is read. Secret values are masked wherever they are printed. */
 export interface Setting<T> {
@@ -8,7 +8,9 @@ export interface Setting<T> {
   secret: boolean;
 }
 
-export type SettingsOf<S extends Record<string, Setting<unknown>>> = { -readonly [K in keyof S]: S[K] extends Setting<infer T> ? T : never };
+export type SettingsOf<S extends Record<string, Setting<unknown>>> = {
+  -readonly [K in keyof S]: S[K] extends Setting<infer T> ? T : never;
+};
 
 /** Declares a setting read from the environment variable `env`. */
 export function setting<T>(

@@ -1,4 +1,5 @@
 import { loadModule, parseSync } from "libpg-query";
+import { readFunctionBody } from "./sql-function-body.ts";
 
 /** A statement, a parameter or a result that the contract refuses. Always 422; `details` holds what PostgreSQL said, where it said something. */
 export class SqlRefusal extends Error {
@@ -26,7 +27,7 @@ const transactionFix = "use db.batch for several statements in one transaction";
 const allowed = new Set(
   `SelectStmt InsertStmt UpdateStmt DeleteStmt MergeStmt CreateStmt CreateTableAsStmt AlterTableStmt RenameStmt DropStmt IndexStmt ViewStmt
    CreateSeqStmt AlterSeqStmt TruncateStmt CommentStmt CreateEnumStmt AlterEnumStmt CompositeTypeStmt CreateRangeStmt CreateDomainStmt AlterDomainStmt
-   CreateFunctionStmt AlterFunctionStmt CreateTrigStmt RefreshMatViewStmt ExplainStmt VariableShowStmt CreateStatsStmt AlterStatsStmt ReindexStmt CallStmt`
+   CreateFunctionStmt ReturnStmt AlterFunctionStmt CreateTrigStmt RefreshMatViewStmt ExplainStmt VariableShowStmt CreateStatsStmt AlterStatsStmt ReindexStmt CallStmt`
     .trim()
     .split(/\s+/),
 );
@@ -107,7 +108,7 @@ function judge(sql: string): SqlRefusal | null {
       `These are ${statements.length} statements: send exactly one, or all of them with db.batch.`,
     );
   try {
-    inspect(statements[0]?.stmt);
+    inspect(statements[0]?.stmt, sql);
     return null;
   } catch (error) {
     if (error instanceof SqlRefusal) return error;
@@ -128,7 +129,7 @@ function nesting(sql: string): number {
 }
 
 /** Walks the tree without recursion: a long chain of operators is a deep tree although it has no bracket. */
-function inspect(root: unknown): void {
+function inspect(root: unknown, sql: string): void {
   const pending: unknown[] = [root];
   while (pending.length > 0) {
     const node = pending.pop();
@@ -140,6 +141,11 @@ function inspect(root: unknown): void {
     for (const [name, value] of Object.entries(node as Node)) {
       if (/^[A-Z]/.test(name) && name.endsWith("Stmt")) refuseKind(name);
       if (name === "FuncCall") refuseFunction(value as Node);
+      if (name === "CreateFunctionStmt") {
+        const { statements, refusal } = readFunctionBody(value as Node, sql);
+        if (refusal !== null) throw new SqlRefusal("INVALID_SQL", refusal);
+        pending.push(statements);
+      }
       if (name === "relpersistence" && value === "t") throw temporary();
       pending.push(value);
     }

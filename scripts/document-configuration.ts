@@ -1,6 +1,9 @@
 import { writeFileSync } from "node:fs";
 import { apiSettings } from "../api/config.ts";
+import { localSettings } from "../local/settings.ts";
+import { mailIngestSettings } from "../mail-ingest/config.ts";
 import { documentSettings } from "../platform/config.ts";
+import { runtimeSettings } from "../runtime/settings.ts";
 
 /** docs/configuration.md, made from the schemas that read the environment. */
 export function configurationPage(): string {
@@ -9,9 +12,21 @@ export function configurationPage(): string {
 Made from the configuration schemas; run \`npm run docs\` after changing one. Every value is read once, from the environment, and printed (secrets masked) at start.
 \`npm start\` sets what it must (database, keys, tokens) by itself and keeps it in the data folder.
 
+## npm start
+
+${documentSettings(localSettings)}
+
 ## API
 
 ${documentSettings(apiSettings)}
+
+## Mail ingest
+
+${documentSettings(mailIngestSettings)}
+
+## Runtime
+
+${documentSettings(runtimeSettings)}
 `;
 }
 

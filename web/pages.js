@@ -35,8 +35,9 @@ function wordsOf({ status, body, wait }, action) {
   return body.message ?? "That did not work. Try again.";
 }
 
-function say(form, text) {
+function say(form, text, isNote = false) {
   const alert = form.querySelector(".alert");
+  alert.classList.toggle("is-note", isNote);
   alert.textContent = text;
   show(alert, text !== "");
 }
@@ -129,7 +130,7 @@ for (const form of document.querySelectorAll("form[data-action]")) {
       const answer = await send(form, values);
       if (answer.status < 300) await done(form, answer.body);
       else {
-        say(form, wordsOf(answer, form.dataset.action));
+        say(form, wordsOf(answer, form.dataset.action), answer.body.error === "MFA_REQUIRED");
         if (answer.body.error === "MFA_REQUIRED" || answer.body.error === "MFA_INVALID") askForCode(form);
       }
     } catch {

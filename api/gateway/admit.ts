@@ -102,5 +102,9 @@ export async function endRun(hot: pg.Pool, runId: string, end: { outcome: string
 
 /** The status a caller was answered with when the runtime could not answer any more: the run's report does not know it. */
 export async function noteStatus(hot: pg.Pool, runId: string, httpStatus: number): Promise<void> {
-  await hot.query({ name: "gateway-note-status", text: "update runs set http_status = coalesce(http_status, $2) where id = $1", values: [runId, httpStatus] });
+  await hot.query({
+    name: "gateway-note-status",
+    text: "update runs set http_status = coalesce(http_status, $2) where id = $1",
+    values: [runId, httpStatus],
+  });
 }

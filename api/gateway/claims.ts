@@ -14,6 +14,8 @@ export interface ReadyRuntime {
 }
 
 const claimSeconds = 15;
+/** Seconds for which a drained runtime may still report. */
+const drainedSeconds = 60;
 const claimRequestMs = 5_000;
 const waitMs = 10_000;
 
@@ -127,8 +129,10 @@ export async function abandonRuntime(deps: Deps, runtime: ReadyRuntime): Promise
 /** Lets a kap's runtimes finish what they serve and end: after a disable, a delete, or when idle. */
 export async function releaseRuntimes(deps: Deps, kapId: string, drainMs: number): Promise<void> {
   const { rows } = await deps.postgres.hot.query<{ data_address: string | null; control_address: string | null }>(
-    `delete from runtimes where kap_id = $1 and state = 'ready' returning data_address, control_address`,
-    [kapId],
+    // Out of its slot, so that the next call can claim another; known still, so that it can report what it finishes.
+    `update runtimes set state = 'draining', slot = -1 - floor(random() * 2e9)::int, claim_until = now() + make_interval(secs => $2)
+     where kap_id = $1 and state = 'ready' returning data_address, control_address`,
+    [kapId, drainMs / 1_000 + drainedSeconds],
   );
   await Promise.all(
     rows.map(async (row) => {

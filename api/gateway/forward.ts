@@ -111,6 +111,8 @@ export function forward(request: ForwardRequest, response: ServerResponse): Prom
             } else if (Array.isArray(value)) for (const item of value) flat.push(name, item);
             else flat.push(name, value);
           }
+          // A body the program has not read to its end would stand before the next request of this connection: there is none.
+          if (request.body !== null && "complete" in request.body && !request.body.complete) response.shouldKeepAlive = false;
           response.writeHead(status, flat);
         },
         onResponseData(active, chunk) {

@@ -44,7 +44,9 @@ export async function sweep(deps: Deps): Promise<void> {
     [Math.min(silentSeconds, deps.config.runtimeIdleSeconds)],
   );
   await Promise.all(rows.map((row) => look(deps, row)));
-  await deps.postgres.hot.query(`delete from runtimes where state = 'claiming' and claim_until < now() - interval '1 minute'`);
+  await deps.postgres.hot.query(
+    `delete from runtimes where state in ('claiming', 'draining') and claim_until < now() - interval '1 minute'`,
+  );
   await deps.postgres.hot.query(`delete from endpoint_signatures where expires_at < now()`);
   await sweepRateWindows(deps.postgres.hot);
   await sweepIdempotencyKeys(deps.db);

@@ -9,8 +9,8 @@ export type Host =
   | { zone: "runtime" } // the bare runtime host, where only secret addresses are served
   | { zone: "unknown" };
 
-/** Slugs no organisation and no kap may take (decided §1). */
-export const reservedSlugs: ReadonlySet<string> = new Set(["api", "share", "kaps", "mail", "www", "admin"]);
+/** Slugs no organisation and no kap may take (decided §1), and `import`, which is a route of its own beside the kaps. */
+export const reservedSlugs: ReadonlySet<string> = new Set(["api", "share", "kaps", "mail", "www", "admin", "import"]);
 
 /** Lowercase letters, digits and `-`; a letter first, a letter or digit last; 3 to 63 characters. */
 export const slugPattern = /^[a-z][a-z0-9-]{1,61}[a-z0-9]$/;

@@ -29,8 +29,9 @@ function wireParam(value: unknown): unknown {
   const bytes = viewOf(value);
   if (bytes !== null) return { $bytes: bytes.toBase64() };
   if (value instanceof Date) return value.toISOString();
-  // Any other object is a json parameter; its text, so that the driver sends it as it is.
-  return isArray(value) ? value.map(wireParam) : jsonStringify(value);
+  if (isArray(value)) return value.map(wireParam);
+  // Any other object is a json parameter: plain data, which the host encodes by the type that the statement expects there.
+  return jsonParse(jsonStringify(value) ?? "null");
 }
 
 const statement = (sql: unknown, params: unknown) => {

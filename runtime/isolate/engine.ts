@@ -223,7 +223,7 @@ export class Engine {
     this.#depth--;
     const spent = performance.now() - before;
     run.cpuMs += spent;
-    if (failed) this.#entryFailed(run, failure, spent >= timeout - 1);
+    if (failed) this.#entryFailed(run, entry, failure, spent >= timeout - 1);
     if (this.#depth === 0 && this.#deferred.length > 0) this.#runDeferred();
   }
 
@@ -242,7 +242,7 @@ export class Engine {
     setImmediate(() => this.#runDeferred());
   }
 
-  #entryFailed(run: Run, failure: unknown, timeIsUp: boolean): void {
+  #entryFailed(run: Run, entry: Entry, failure: unknown, timeIsUp: boolean): void {
     if (this.#sandbox.isolate.isDisposed) {
       this.lose("memory-exceeded", "the program used more memory than the kap may");
       return;
@@ -254,7 +254,12 @@ export class Engine {
     }
     const program = run.program;
     const detail = failure instanceof Error ? (failure.stack ?? `${failure.name}: ${message}`) : message;
-    if (program && !run.isEnded) this.defer(() => this.enter(run, program.context.entries.rejection, [run.key, detail]));
+    if (!program || run.isEnded) return;
+    const { rejection } = program.context.entries;
+    const tell = (): void => this.enter(run, rejection, [run.key, detail]);
+    // A listener for rejections that rejects itself would nest here until the stack is used up.
+    if (entry === rejection) setImmediate(tell);
+    else this.defer(tell);
   }
 
   #exceeded(run: Run): void {
@@ -333,6 +338,8 @@ export class Engine {
     this.runs.delete(run.key);
     this.#done.delete(run.key);
     this.#bodies.delete(run.key);
+    // What the program left unread would stand before the connection's next request.
+    if (run.body.kind === "stream") run.body.cancel();
     for (const timer of run.timers.values()) clearTimeout(timer);
     run.timers.clear();
     this.#bridge.forget(run);

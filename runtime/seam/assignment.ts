@@ -1,5 +1,5 @@
 import { createPublicKey, type KeyObject, verify } from "node:crypto";
-import { z } from "zod";
+import * as z from "zod";
 
 const count = z.number().int().positive();
 
@@ -28,6 +28,15 @@ export type KapLimits = z.infer<typeof kapLimits>;
 const trigger = z.object({ id: z.string(), kind: z.enum(["request", "schedule", "inbox"]), file_path: z.string() });
 export type AssignedTrigger = z.infer<typeof trigger>;
 
+const database = z.object({
+  host: z.string(),
+  port: z.number().int(),
+  database: z.string(),
+  user: z.string(),
+  password: z.string(),
+  schema: z.string(),
+});
+
 /** Everything a generic runtime needs to become one kap's. Signed by the api; holds secrets, so it is never logged. */
 export const assignmentSchema = z.object({
   iat: z.number(),
@@ -45,14 +54,7 @@ export const assignmentSchema = z.object({
   bundle_map: z.string().nullable(),
   triggers: z.array(trigger),
   secrets: z.record(z.string(), z.string()),
-  database: z.object({
-    host: z.string(),
-    port: z.number().int(),
-    database: z.string(),
-    user: z.string(),
-    password: z.string(),
-    schema: z.string(),
-  }),
+  database,
   api: z.object({ url: z.url(), token: z.string() }),
   limits: kapLimits,
 });
@@ -94,6 +96,12 @@ export function openAssignment(token: string, key: KeyObject, bootId: string, no
   if (parsed.data.boot_id !== undefined && parsed.data.boot_id !== bootId)
     throw new AssignmentRefused("the assignment is for another boot of this runtime: read /state and claim again");
   return parsed.data;
+}
+
+/** Does once what the first `openAssignment` would pay for: the schemas compile on their first use, and so does the signature's algorithm. */
+export function warmAssignments(key: KeyObject): void {
+  for (const schema of [assignmentSchema, kapLimits, trigger, database]) schema.safeParse({});
+  verify(null, Buffer.alloc(1), key, Buffer.alloc(64));
 }
 
 function parseJson(text: string, part: string): unknown {

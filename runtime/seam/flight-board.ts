@@ -5,13 +5,16 @@ import { newId } from "#platform/ids.ts";
 import { type Outcome, outcomes } from "./records.ts";
 
 /**
- * The flight board: a small unlinked file in memory that both processes hold open. The child notes each run in a slot of it with one
- * `pwrite` (about a microsecond, no wake-up of anybody); the supervisor reads it when it wonders. So the supervisor knows what was in
+ * The flight board: a small unlinked file in memory that both processes hold open. The child notes each run in a slot of it with a
+ * `pwrite` (a microsecond or two, no wake-up of anybody); the supervisor reads it when it wonders. So the supervisor knows what was in
  * flight, and who was inside the isolate, although a wedged child can say nothing any more.
  */
 export const boardSlots = 1024;
 const slotBytes = 128;
 const boardBytes = boardSlots * slotBytes;
+
+/** Slots that one write may cover to take the end of earlier runs along with the entry of the next. */
+const slotsAWrite = 16;
 
 const free = 0;
 const queued = 1;
@@ -35,16 +38,45 @@ export class BoardWriter {
   readonly #fd: number;
   readonly #slots: Buffer;
   #sequence = 0;
+  /** Slots, from the first to the last, whose runs have ended and whose file does not say so yet: empty while `first` is above `last`. */
+  #first = boardSlots;
+  #last = -1;
+  #flushing: NodeJS.Immediate | undefined;
 
   constructor(fd: number) {
     this.#fd = fd;
     this.#slots = Buffer.alloc(boardBytes);
   }
 
+  /** Writes a slot at once, and with it what has ended: neighbours (slots are given out in order) by the same call. */
   #write(slot: number): void {
-    const at = slot * slotBytes;
-    writeSync(this.#fd, this.#slots, at, slotBytes, at);
+    const first = Math.min(slot, this.#first);
+    const last = Math.max(slot, this.#last);
+    if (last - first < slotsAWrite) {
+      this.#forgetEnds();
+      this.#writeRange(first, last);
+    } else {
+      this.#flush();
+      this.#writeRange(slot, slot);
+    }
   }
+
+  #writeRange(first: number, last: number): void {
+    const at = first * slotBytes;
+    writeSync(this.#fd, this.#slots, at, (last + 1 - first) * slotBytes, at);
+  }
+
+  #forgetEnds(): void {
+    this.#first = boardSlots;
+    this.#last = -1;
+  }
+
+  readonly #flush = (): void => {
+    const [first, last] = [this.#first, this.#last];
+    if (first > last) return;
+    this.#forgetEnds();
+    this.#writeRange(first, last);
+  };
 
   /** A run has arrived and waits. */
   queue(slot: number, runId: string, now: number): void {
@@ -71,7 +103,10 @@ export class BoardWriter {
     this.#write(slot);
   }
 
-  /** The run has ended; its record is not yet handed over. */
+  /**
+   * The run has ended; its record is not yet handed over. The file says so with the next write, at the latest when this turn of the event loop is
+   * over: before anything could enter the isolate again and wedge.
+   */
   end(slot: number, outcome: Outcome, httpStatus: number, now: number, cpuMs: number): void {
     const at = slot * slotBytes;
     this.#slots[at] = ended;
@@ -79,7 +114,12 @@ export class BoardWriter {
     this.#slots.writeUInt16LE(httpStatus, at + 2);
     this.#slots.writeDoubleLE(now, at + 48);
     this.#slots.writeFloatLE(cpuMs, at + 4);
-    this.#write(slot);
+    this.#first = Math.min(slot, this.#first);
+    this.#last = Math.max(slot, this.#last);
+    this.#flushing ??= setImmediate(() => {
+      this.#flushing = undefined;
+      this.#flush();
+    });
   }
 
   /** The record of the slot's run has been handed over. Written with the slot's next use: until then it reads as ended, which is harmless. */

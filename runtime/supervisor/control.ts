@@ -13,7 +13,8 @@ interface Reply {
 }
 
 /** The supervisor's own listener: health, state, claim, refresh, release, metrics. Only the platform reaches it. `onReleased` runs once all is told and ended. */
-export function createControl(supervisor: Supervisor, metrics: Metrics, onReleased: () => void): Server {
+export function createControl(supervisor: Supervisor, onReleased: () => void): Server {
+  let metrics: Promise<Metrics> | undefined;
   const answer = async (request: IncomingMessage, response: ServerResponse): Promise<Reply | null> => {
     const path = request.url?.split("?")[0] ?? "/";
     switch (`${request.method} ${path}`) {
@@ -36,8 +37,10 @@ export function createControl(supervisor: Supervisor, metrics: Metrics, onReleas
         return { status: 202, body: { state: "draining" } };
       }
       case "GET /metrics":
-        response.setHeader("content-type", metrics.contentType);
-        response.end(await metrics.metrics());
+        // Loaded with the first question: a runtime nobody scrapes does not pay for it.
+        metrics ??= import("./runtime-metrics.ts").then(({ runtimeMetrics }) => runtimeMetrics(supervisor));
+        response.setHeader("content-type", (await metrics).contentType);
+        response.end(await (await metrics).metrics());
         return null;
     }
     const run = /^GET \/outcome\/([0-9a-f-]{36})$/.exec(`${request.method} ${path}`)?.[1];

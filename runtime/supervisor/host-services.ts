@@ -1,9 +1,9 @@
 import type { Logger } from "#platform/log.ts";
-import { SqlRefusal } from "#platform/sql-guard.ts";
+import type { SqlRefusal } from "#platform/sql-guard.ts";
 import type { Assignment } from "../seam/assignment.ts";
 import { frameKind } from "../seam/frames.ts";
 import type { RuntimeChild } from "./child-process.ts";
-import { KapDatabase } from "./kap-database.ts";
+import type { KapDatabase } from "./kap-database.ts";
 import { KapStore } from "./kap-store.ts";
 import { OutwardFetch } from "./outward-fetch.ts";
 
@@ -46,7 +46,8 @@ export class HostRefusal extends Error {
 export class HostServices {
   readonly #log: Logger;
   readonly #fetch: OutwardFetch;
-  #database: KapDatabase | null = null;
+  /** Made by the first program that asks: many never do, and client and parser are a good part of this process's memory. */
+  #database: Promise<KapDatabase> | null = null;
   #store: KapStore | null = null;
   #assignment: Assignment | null = null;
   readonly #runs = new Map<number, RunAccount>();
@@ -60,8 +61,8 @@ export class HostServices {
     const before = this.#assignment;
     this.#assignment = assignment;
     if (!before || JSON.stringify(before.database) !== JSON.stringify(assignment.database)) {
-      void this.#database?.close();
-      this.#database = new KapDatabase(assignment.database, this.#log);
+      void this.#closeDatabase();
+      this.#database = null;
     }
     this.#store = new KapStore(assignment);
   }
@@ -93,16 +94,20 @@ export class HostServices {
   }
 
   async #answer(call: HostCall): Promise<HostAnswer> {
-    const { limits } = this.#assignment ?? {};
-    if (!limits || !this.#database || !this.#store) throw new HostRefusal("Error", "This runtime serves no kap.");
-    if (call.op.startsWith("db.")) return this.#database.call(call, limits);
+    const assignment = this.#assignment;
+    if (!assignment || !this.#store) throw new HostRefusal("Error", "This runtime serves no kap.");
+    const { limits } = assignment;
+    if (call.op.startsWith("db.")) {
+      this.#database ??= openDatabase(assignment, this.#log);
+      return (await this.#database).call(call, limits);
+    }
     if (call.op.startsWith("store.")) return this.#store.call(call);
     if (call.op === "fetch" || call.op.startsWith("fetch.")) return this.#fetch.call(call, limits);
     throw new HostRefusal("TypeError", `There is no host call ${call.op}.`);
   }
 
   #refusalText(error: unknown): string {
-    if (error instanceof SqlRefusal) {
+    if (isSqlRefusal(error)) {
       // A program tells one database error from another by its SQLSTATE, as with any client.
       const code = error.code === "INVALID_SQL" && error.details ? String(error.details.sqlstate) : error.code;
       return JSON.stringify({ name: error.name, message: error.message, code });
@@ -129,8 +134,20 @@ export class HostServices {
     for (const key of [...this.#runs.keys()]) this.forget(key);
   }
 
+  async #closeDatabase(): Promise<void> {
+    await (await this.#database)?.close();
+  }
+
   async close(): Promise<void> {
     this.forgetAll();
-    await Promise.all([this.#database?.close(), this.#fetch.close()]);
+    await Promise.all([this.#closeDatabase(), this.#fetch.close()]);
   }
 }
+
+async function openDatabase({ database }: Assignment, log: Logger): Promise<KapDatabase> {
+  const { KapDatabase } = await import("./kap-database.ts");
+  return new KapDatabase(database, log);
+}
+
+/** By its shape: the class lives beside the parser, which is not loaded here. */
+const isSqlRefusal = (error: unknown): error is SqlRefusal => error instanceof Error && error.name === "SqlError" && "details" in error;

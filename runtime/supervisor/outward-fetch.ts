@@ -52,7 +52,8 @@ export class OutwardFetch {
 
   /** undici is large; a kap that never fetches does not pay for it. */
   async #load(): Promise<Loaded> {
-    const undici = await import("undici");
+    // A CommonJS module: bundled into one file it has only its default export.
+    const { default: undici } = (await import("undici")) as unknown as { default: typeof Undici };
     const connectors = new Map<number, Undici.buildConnector.connector>();
     const dispatcher = new undici.Agent({
       connections: connectionsAnOrigin,

@@ -37,7 +37,9 @@ export interface Attack {
   /** The outcome it must have; of several, any one is right. */
   outcome: AttackOutcome | readonly AttackOutcome[];
   /** The status the caller must see where the outcome does not tell it; null is a broken connection. */
-  status?: number | null;
+  status?: number | null | readonly (number | null)[];
+  /** The program leaves its own module or language broken: it serves again with its next version. */
+  breaksItself?: boolean;
   /** What must hold beside the outcome. */
   expect?(sight: Sight): void | Promise<void>;
 }
@@ -55,9 +57,10 @@ const statusOf: Record<AttackOutcome, number> = {
   unsaved: 422,
 };
 
-/** The status an attack must be answered with, given how it ended. */
-export function expectedStatus(attack: Attack, outcome: AttackOutcome): number | null {
-  return attack.status === undefined ? statusOf[outcome] : attack.status;
+/** The statuses an attack may be answered with, given how it ended. */
+export function expectedStatuses({ status }: Attack, outcome: AttackOutcome): readonly (number | null)[] {
+  if (status === undefined) return [statusOf[outcome]];
+  return typeof status === "object" && status !== null ? status : [status];
 }
 
 /** The main file of the kap that runs an attack. `/ok` keeps to what it took before the attack could touch it. */

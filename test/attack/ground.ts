@@ -79,6 +79,7 @@ export async function prepareGround(settings: Record<string, string> = {}): Prom
   const { schema } = (await neighbour.call({ path: "/table" })).json<{ schema: string }>();
   await subject.call();
   const path = (kap: TestKap): string => `/v1/orgs/${org.id}/kaps/${kap.id}`;
+  const supervisors = new Map<string, number>();
   const logs = new Map<string, { after: string; lines: LogLine[] }>();
   const ground: Ground = {
     test,
@@ -122,7 +123,10 @@ export async function prepareGround(settings: Record<string, string> = {}): Prom
         "select control_address from runtimes where kap_id = $1 and state = 'ready'",
         [kap.id],
       );
-      return supervisorAt(rows[0]?.control_address ?? "none");
+      const address = rows[0]?.control_address ?? "none";
+      const pid = supervisors.get(address) ?? supervisorAt(address);
+      supervisors.set(address, pid);
+      return pid;
     },
     async close() {
       await test.close();
@@ -173,6 +177,7 @@ function answerOutside(canaryPort: () => number): (request: IncomingMessage, res
       write();
     } else if (pathname === "/silence") request.socket.on("close", () => response.destroy());
     else if (pathname === "/headers") response.writeHead(200, { "x-large": "x".repeat(200_000) }).end("large");
+    else if (pathname === "/swallow") request.on("end", () => response.end("swallowed"));
     else response.end("outside");
   };
 }

@@ -1,12 +1,12 @@
-import { writeFile } from "node:fs/promises";
+import { copyFile, writeFile } from "node:fs/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Answer } from "../harness/http.ts";
 import { until } from "../harness/wait.ts";
-import { type Attack, type AttackOutcome, expectedStatus, mainFile } from "./attack.ts";
+import { type Attack, type AttackOutcome, expectedStatuses, mainFile } from "./attack.ts";
 import { containmentPage, type Measurement } from "./containment-page.ts";
 import { type Ground, prepareGround, type RunRecord } from "./ground.ts";
+import { type MemoryWatch, openMemoryWatch } from "./memory-watch.ts";
 import { keepCalling, type Neighbour, p99 } from "./neighbour.ts";
-import { watchMemory } from "./processes.ts";
 import { bridgeAttacks } from "./programs/bridge.ts";
 import { cpuAttacks } from "./programs/cpu.ts";
 import { egressAttacks } from "./programs/egress.ts";
@@ -34,6 +34,7 @@ const page = new URL("../../docs/containment.md", import.meta.url);
 
 let ground: Ground;
 let neighbour: Neighbour;
+let memory: MemoryWatch;
 const measured: Measurement[] = [];
 const latenciesMs: number[] = [];
 
@@ -44,10 +45,13 @@ beforeAll(async () => {
     KAPSTONE_KAP_MEMORY_MB: String(limits.memoryMb),
   });
   neighbour = keepCalling(ground.neighbour);
+  memory = openMemoryWatch();
 });
 
 afterAll(async () => {
   await neighbour?.stop();
+  await memory?.close();
+  if (process.env.KAPSTONE_ATTACK_LOG && ground) await copyFile(ground.test.platform.logFile, process.env.KAPSTONE_ATTACK_LOG);
   await ground?.close();
   if (process.env.KAPSTONE_WRITE_CONTAINMENT === "1" && measured.length > 0)
     await writeFile(page, containmentPage(measured, { ...limits, overallP99Ms: p99(latenciesMs) }));
@@ -56,7 +60,17 @@ afterAll(async () => {
 /** The first good answer of the attacked kap after an attack. */
 async function servesAgain(): Promise<number> {
   const started = performance.now();
-  await until(async () => (await ground.subject.call({ path: "/ok" })).text === "ok", { what: "the attacked kap to serve again" });
+  let last = "";
+  await until(
+    async () => {
+      const answer = await ground.subject.call({ path: "/ok" });
+      last = `${answer.status} ${answer.text}`;
+      return last === "200 ok";
+    },
+    { what: "the attacked kap to serve again" },
+  ).catch(async (error: unknown) => {
+    throw new Error(`it answered ${last}; its run says ${(await newestRun())?.detail}`, { cause: error });
+  });
   return performance.now() - started;
 }
 
@@ -70,6 +84,8 @@ async function carryOut(attack: Attack): Promise<Answer | null> {
     return null;
   });
 }
+
+const harmless = "export default () => new Response('ok');";
 
 /** The run of an attack once it has ended; null when the call was refused before there was one. */
 async function runOf(answer: Answer | null, before: string | undefined): Promise<RunRecord | null> {
@@ -90,14 +106,15 @@ async function measure(idea: string, attack: Attack): Promise<void> {
   }
   expect(saved.status, saved.text).toBe(200);
   const before = (await newestRun())?.id;
-  const peak = watchMemory(await ground.supervisorOf(ground.subject));
+  const peak = memory.watch(await ground.supervisorOf(ground.subject));
   const calm = neighbour.watch();
   const started = performance.now();
   const answer = await carryOut(attack);
   const answerMs = performance.now() - started;
   const run = await runOf(answer, before);
-  const againMs = isPoisonedAtTheTop(attack) ? 0 : await servesAgain();
-  const peakMb = peak();
+  if (attack.breaksItself) expect((await ground.subject.save(harmless)).status).toBe(200);
+  const againMs = await servesAgain();
+  const peakMb = await peak();
   const near = calm();
   const outcome = (run?.outcome ?? "refused") as AttackOutcome;
   measured.push({
@@ -112,8 +129,8 @@ async function measure(idea: string, attack: Attack): Promise<void> {
   });
   latenciesMs.push(...near.latenciesMs);
 
-  expect(outcomes, `${run?.detail ?? ""} ${answer?.status} ${answer?.text.slice(0, 500)}`).toContain(outcome);
-  expect(answer?.status ?? null, answer?.text.slice(0, 500)).toBe(expectedStatus(attack, outcome));
+  expect(outcomes, `${run?.detail?.slice(0, 500) ?? ""} ${answer?.status} ${answer?.text.slice(0, 500)}`).toContain(outcome);
+  expect(expectedStatuses(attack, outcome), answer?.text.slice(0, 500)).toContain(answer?.status ?? null);
   expect(near.failures).toEqual([]);
   const limitMs = attack.send ? 15_000 : outcome === "cpu-exceeded" ? limits.cpuMs * 2 : limits.wallMs;
   expect(answerMs).toBeLessThan(limitMs + 1_000 + kindnessMs);
@@ -121,9 +138,6 @@ async function measure(idea: string, attack: Attack): Promise<void> {
   await attack.expect?.({ answer, run, ground, lines: () => (run ? ground.lines(ground.subject, run.id) : Promise.resolve([])) });
   expect(ground.canary.hits()).toBe(0);
 }
-
-/** A module that never finishes serves nothing until another version is saved. */
-const isPoisonedAtTheTop = (attack: Attack): boolean => attack.top?.includes("globalThis.hostile") ?? false;
 
 for (const [idea, attacks] of Object.entries(ideas)) {
   describe(idea, () => {

@@ -36,25 +36,3 @@ export const residentMb = (pid: number): number => (Number(read(`/proc/${pid}/st
 export function openFiles(pid: number): number {
   return readdirSync(`/proc/${pid}/fd`).length;
 }
-
-/** Watches the memory of a supervisor and its children until it is stopped; answers the highest sum it saw, in MiB. */
-export function watchMemory(supervisorPid: number): () => number {
-  let family = [supervisorPid, ...childrenOf(supervisorPid)];
-  let peakMb = 0;
-  let looks = 0;
-  const look = (): void => {
-    if (++looks % 10 === 0) family = [supervisorPid, ...childrenOf(supervisorPid)];
-    peakMb = Math.max(
-      peakMb,
-      family.reduce((sum, pid) => sum + residentMb(pid), 0),
-    );
-  };
-  look();
-  const timer = setInterval(look, 20);
-  return () => {
-    clearInterval(timer);
-    family = [supervisorPid, ...childrenOf(supervisorPid)];
-    look();
-    return peakMb;
-  };
-}

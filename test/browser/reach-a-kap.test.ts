@@ -1,6 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { TOTP } from "otpauth";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
@@ -147,6 +148,7 @@ test("an invited guest asks for a link, opens it from the mail, and is known by 
 test("the page can be used by keyboard alone, and shows where the focus is", async () => {
   const page = await newPage({ viewport: { width: 360, height: 740 } });
   await page.goto(`${originOf(kap)}/`);
+  await page.waitForFunction("document.activeElement.id === 'email'");
   await page.keyboard.type(`owner@${org.slug}.example`);
   await page.keyboard.press("Tab");
   await page.keyboard.type(password);
@@ -210,4 +212,24 @@ test("an invitation: the mailed link leads to a page on which a new person joins
   await page.getByRole("heading", { name: "Set up a second factor" }).waitFor();
   expect(await page.evaluate("document.querySelector('.qr img').decode().then(() => true)")).toBe(true);
   await picture(page, "enrol");
+  const secret = ((await page.locator(".key code").textContent()) ?? "").replaceAll(" ", "");
+  await page.getByLabel("Code", { exact: true }).fill(new TOTP({ secret }).generate());
+  await page.getByRole("button", { name: "Confirm" }).click();
+  await page.getByRole("heading", { name: "Keep these codes" }).waitFor();
+  const codes = await page.locator(".codes li").allTextContents();
+  expect(codes).toHaveLength(10);
+  await picture(page, "backup-codes");
+  await page.getByRole("link", { name: "Go on" }).click();
+  await page.getByRole("button", { name: "Sign out" }).click();
+
+  // From now on the password alone is asked for more, in words.
+  await signIn(page, `new@${home.slug}.example`);
+  await page.getByText("Enter the code of your authenticator app, or a backup code.").waitFor();
+  await picture(page, "code");
+  await page.getByLabel(/Code of your/).fill("000000");
+  await page.getByRole("button", { name: "Sign in", exact: true }).click();
+  await page.getByText("This code is wrong").waitFor();
+  await page.getByLabel(/Code of your/).fill(codes[0] as string);
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "You are signed in" }).waitFor();
 });

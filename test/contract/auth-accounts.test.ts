@@ -1,6 +1,9 @@
 import { Secret, TOTP } from "otpauth";
 import { afterAll, describe, expect, test } from "vitest";
 import { services } from "../../api/app.ts";
+import { hashPassword } from "../../api/services/auth/password-hash.ts";
+import type { Knex } from "../../platform/postgres.ts";
+import type { Answer } from "../harness/http.ts";
 import { until } from "../harness/wait.ts";
 import { goodPassword, type Org, signUp, startServices } from "./auth-app.ts";
 
@@ -140,6 +143,45 @@ describe("passwords", () => {
     const next = await link();
     expect((await post("/v1/auth/password", { current_password: org.password, new_password: newPassword }, org.auth)).status).toBe(204);
     expect((await post("/v1/auth/password/reset", { token: next, new_password: goodPassword })).status).toBe(410);
+  });
+
+  test("a sign-in that began with the old password gets no session past a reset, a removal or a sign-out that overtook it", async () => {
+    const org = await signUp(app);
+    const account = await app.deps.db("accounts").where({ email: org.email }).first("id");
+    const overtake = async (change: (trx: Knex.Transaction) => Promise<unknown>, begin: () => Promise<Answer>): Promise<Answer> => {
+      const trx = await app.deps.db.transaction();
+      await change(trx); // holds the row: the sign-in has proved what it must and waits to write its session
+      const answer = begin();
+      await until(async () => {
+        const { rows } = await app.deps.db.raw(
+          "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%for share%'",
+        );
+        return rows.length > 0;
+      });
+      await trx.commit();
+      return answer;
+    };
+    const toTest = () => post("/v1/auth/switch-org", { org_slug: `${org.slug}-test` }, org.auth);
+    const hash = await hashPassword(newPassword);
+    const reset = await overtake(
+      (trx) => trx("accounts").where({ id: account.id }).update({ password_hash: hash }),
+      () => login(org),
+    );
+    expect(reset.status).toBe(401);
+    const ended = await overtake(
+      (trx) =>
+        trx("credentials")
+          .where({ key_prefix: org.token.slice(0, 11) })
+          .update({ revoked_at: new Date() }),
+      toTest,
+    );
+    expect(ended.status).toBe(401);
+    const removed = await overtake(
+      (trx) => trx("members").where({ account_id: account.id }).update({ removed_at: new Date() }),
+      () => login(org, { password: newPassword }),
+    );
+    expect(removed.status).toBe(401);
+    expect(await app.deps.db("credentials").where({ member_id: org.memberId, revoked_at: null })).toEqual([]);
   });
 
   test("no stored row or waiting job holds a password, a token or a session in clear", async () => {

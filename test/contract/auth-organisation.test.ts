@@ -387,7 +387,7 @@ describe("the audit", () => {
     });
     expect((await list("action=workspace.*")).items).toHaveLength(2);
     expect((await list(`actor_id=${randomUUID()}`)).items).toHaveLength(0);
-    expect((await list(`target_id=${(items[0]?.target as { id: string }).id}`)).items).toHaveLength(1);
+    expect((await list(`target_id=${(items[0] as { target: { id: string } }).target.id}`)).items).toHaveLength(1);
     expect((await list(`since=${new Date(Date.now() + 60_000).toISOString()}`)).items).toHaveLength(0);
     const first = await list("limit=1");
     const second = await list(`limit=1&cursor=${first.next_cursor}`);

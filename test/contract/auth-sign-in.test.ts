@@ -180,9 +180,9 @@ describe("login", () => {
       for (let n = 0; n < 5; n++) expect((await from("192.0.2.1", "wrong")).status).toBe(401);
       const locked = await from("192.0.2.1", org.password);
       expect([locked.status, locked.json().error]).toEqual([423, "ACCOUNT_LOCKED"]);
-      const until = Date.parse(locked.json<{ locked_until: string }>().locked_until);
-      expect(until).toBeGreaterThan(Date.now() + 10 * 60_000);
-      expect(until).toBeLessThan(Date.now() + 16 * 60_000);
+      const lockedUntil = Date.parse(locked.json<{ locked_until: string }>().locked_until);
+      expect(lockedUntil).toBeGreaterThan(Date.now() + 10 * 60_000);
+      expect(lockedUntil).toBeLessThan(Date.now() + 16 * 60_000);
       const wrong = await from("192.0.2.1", "wrong");
       expect([wrong.status, wrong.json().error]).toEqual([401, "UNAUTHORIZED"]);
       expect((await from("192.0.2.1", org.password)).json().locked_until).toBe(locked.json().locked_until);

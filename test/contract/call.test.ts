@@ -20,6 +20,10 @@ export default {
       const { rows } = await db.query("select count(*)::int as count from visits");
       return Response.json(rows[0]);
     }
+    if (url.pathname === "/types") {
+      const { rows } = await db.query("select $1::jsonb as j, $2::jsonb as list, $3::text as t, $4::bytea as b, $5::int[] as a", [{ a: { b: 1 } }, [1, "x"], "t", new Uint8Array([0, 255]), [1, 2]]);
+      return Response.json(rows[0]);
+    }
     if (url.pathname === "/throw") throw new Error("secret detail of the program");
     if (url.pathname === "/log") { console.log("line one", { a: 1 }); console.error("line two"); return new Response("logged"); }
     if (url.pathname === "/store") { await store.put("k", "v", { contentType: "text/plain" }); return new Response(await (await store.get("k")).text()); }
@@ -78,6 +82,10 @@ test("the kap counts visits in a table of its own, and a store and a log of its 
     [expect.any(String), "line one { a: 1 }"],
     ["error", "line two"],
   ]);
+});
+
+test("a program's values reach PostgreSQL as what they are: objects as json, bytes as bytea, arrays as arrays", async () => {
+  expect((await kap.call({ path: "/types" })).json()).toEqual({ j: { a: { b: 1 } }, list: [1, "x"], t: "t", b: "AP8", a: "{1,2}" });
 });
 
 test("the run can be read at once, and its outcome within a second of its end", async () => {

@@ -143,7 +143,11 @@ describe("tables and rows", () => {
     expect((await org.call({ path: `${base}/db/tables/pairs/rows` })).status).toBe(200);
   });
 
-  test("the export is an attachment that loads into an empty database", async () => {
+  test("the export is an attachment that loads into an empty database, views and their kin included", async () => {
+    await query('create view named as select name from "It""em"');
+    await query("create materialized view counted_pairs as select count(*) as n from pairs");
+    await query("create function twice(x int) returns int language sql immutable return x * 2");
+    await query("create index on pairs (twice(a))");
     const dump = await org.call({ path: `${base}/db/export` });
     expect([dump.status, dump.headers["content-type"], dump.headers["content-disposition"]]).toEqual([
       200,
@@ -156,7 +160,8 @@ describe("tables and rows", () => {
     await client.query("create schema loaded");
     await client.query("set search_path = loaded");
     await client.query(dump.text);
-    expect((await client.query('select name from "It""em"')).rows).toEqual([{ name: "new" }]);
+    expect((await client.query("select name from named")).rows).toEqual([{ name: "new" }]);
+    expect((await client.query("select n from counted_pairs")).rows).toEqual([{ n: "0" }]);
     await client.end();
     await empty.close();
   });

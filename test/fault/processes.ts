@@ -70,8 +70,8 @@ function roleOf(commandLine: string): Role {
   if (commandLine.includes("postgres-guard")) return "postgres guard";
   if (/^postgres: kapstone|^postgres: kap_/.test(commandLine)) return "postgres backend";
   if (/\/postgres\0-D\0/.test(commandLine)) return "postmaster";
-  if (commandLine.includes("runtime/main.ts")) return "runtime supervisor";
-  if (commandLine.includes("runtime/child.ts")) return "runtime child";
+  if (/runtime\/main\.[jt]s/.test(commandLine)) return "runtime supervisor";
+  if (/runtime\/child\.[jt]s/.test(commandLine)) return "runtime child";
   if (commandLine.includes("build/build-child.ts")) return "build";
   return "other";
 }

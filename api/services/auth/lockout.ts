@@ -38,13 +38,13 @@ export async function countFailure(
   return { locked: rows[0]?.locked_now === true };
 }
 
-/** 423 when the account is locked for this address. Asked only after a right password, so that a lock tells a guesser nothing. */
-export async function refuseLocked(db: Db, attempt: Attempt): Promise<void> {
+/** The 423 of an account that is locked for this address, else null. Asked only after a right password, so that a lock tells a guesser nothing. */
+export async function lockOf(db: Db, attempt: Attempt): Promise<Refusal | null> {
   const row: { locked_until: Date } | undefined = await db("sign_in_failures")
     .where({ email_digest: emailDigest(attempt.email), address: attempt.address })
     .where("locked_until", ">", db.fn.now())
     .first("locked_until");
-  if (!row) return;
+  if (!row) return null;
   const until = row.locked_until.toISOString();
   throw new Refusal(
     423,

@@ -4,7 +4,7 @@ import type { Caller } from "../../http/caller.ts";
 import { checkRate } from "../../http/rate-limit.ts";
 import { Refusal, refuse } from "../../http/refusal.ts";
 import { type Account, accountPolicy, emailDigest, findAccount } from "./account.ts";
-import { type Attempt, clearFailures, countFailure, refuseLocked } from "./lockout.ts";
+import { type Attempt, clearFailures, countFailure, lockOf } from "./lockout.ts";
 import { verifyPassword } from "./password-hash.ts";
 import { useSecondFactor } from "./totp.ts";
 
@@ -57,10 +57,11 @@ export async function proveAccount<T>(
     await failSignIn(deps, attempt, account, "password");
     throw wrongCredentials();
   }
-  await refuseLocked(deps.db, attempt).catch(async (refusal: unknown) => {
+  const lock = await lockOf(deps.db, attempt);
+  if (lock) {
     await addJob(deps.db, "auth.sign-in-refused", { ...attempt, reason: "locked", locked: false });
-    throw refusal;
-  });
+    throw lock;
+  }
   const chosen = chooseOrg(account);
   if (chosen === null) {
     await failSignIn(deps, attempt, account, "organisation");
@@ -97,5 +98,6 @@ export async function proveOwnPassword(deps: Deps, caller: Caller, account: Acco
     await failSignIn(deps, attempt, account, "password");
     throw refuse("FORBIDDEN", "the password is wrong: this needs your present one");
   }
-  await refuseLocked(deps.db, attempt);
+  const lock = await lockOf(deps.db, attempt);
+  if (lock) throw lock;
 }

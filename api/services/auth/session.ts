@@ -4,6 +4,7 @@ import { newId } from "#platform/ids.ts";
 import type { Db } from "#platform/postgres.ts";
 import { mintSecret } from "#platform/secrets.ts";
 import type { Deps } from "../../deps.ts";
+import { unauthenticated } from "../../http/access.ts";
 import { sessionCookieName } from "../../http/credentials.ts";
 import type { Host } from "../../http/hosts.ts";
 import type { Reply } from "../../http/route.ts";
@@ -11,9 +12,12 @@ import type { Account, Membership, OrgName } from "./account.ts";
 import { recordAuditOf } from "./audit.ts";
 import { deviceOf } from "./device.ts";
 
+/** Whose session it is. An account that was there before comes with the hash its password was proved against. */
+export type SignedInAccount = Pick<Account, "id" | "email" | "name" | "mfa_enrolled"> & { password_hash?: string };
+
 /** Who signs in where, and what is known of the request. */
 export interface SessionRequest {
-  account: Pick<Account, "id" | "email" | "name" | "mfa_enrolled">;
+  account: SignedInAccount;
   membership: Membership;
   org: OrgName;
   address: string;
@@ -21,6 +25,8 @@ export interface SessionRequest {
   requestId: string;
   /** How the session came about, for the audit: `signup`, `login`, `invitation`, `switch-org`. */
   by: string;
+  /** The session that this one comes out of, which must still live. */
+  from?: string;
 }
 
 /** A session made in a transaction; `reply` is sent once that has committed. */
@@ -30,9 +36,25 @@ export interface OpenedSession extends SessionRequest {
   expiresAt: Date;
 }
 
+/**
+ * What was proved must still hold when the session is written: a password that is reset, a member who is removed or a session that is ended
+ * meanwhile ends all sessions there are, and none may come after. The share locks make those changes wait for this transaction, or this one for them.
+ */
+async function refuseOvertaken(db: Db, { account, membership, from }: SessionRequest): Promise<void> {
+  const standing: { password_hash: string } | undefined = await db("members as m")
+    .join("accounts as a", "a.id", "m.account_id")
+    .where({ "m.id": membership.member_id, "m.removed_at": null })
+    .forShare()
+    .first("a.password_hash");
+  const isSame = standing && (account.password_hash === undefined || account.password_hash === standing.password_hash);
+  const isAlive = from === undefined || (await db("credentials").where({ id: from, revoked_at: null }).forShare().first("id"));
+  if (!isSame || !isAlive) throw unauthenticated("the password, the membership or the session has just been changed: sign in again");
+}
+
 /** Opens a session in the caller's transaction: credential, digest, audit line. */
 export async function openSession(db: Db, request: SessionRequest): Promise<OpenedSession> {
   const { account, membership, org } = request;
+  await refuseOvertaken(db, request);
   const id = newId();
   const { secret, digest, keyPrefix } = mintSecret("kses_");
   const expiresAt = new Date(Date.now() + membership.policy.session.lifetime_hours * 3_600_000);

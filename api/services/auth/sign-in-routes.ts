@@ -11,7 +11,7 @@ import { checkNewPassword } from "./password.ts";
 import { hashPassword } from "./password-hash.ts";
 import { countPasswordAttempt, proveAccount, type SignInAttempt } from "./prove.ts";
 import { codeText, emailText, loginResponse, passwordText } from "./schema.ts";
-import { endedCookie, loginReply, openSession, orgSlugOf } from "./session.ts";
+import { endedCookie, loginReply, openSession, orgSlugOf, type SignedInAccount } from "./session.ts";
 import { policyOf } from "./sign-in-policy.ts";
 
 const signedIn = { description: "Signed in; the session cookie is set too", schema: loginResponse };
@@ -75,7 +75,7 @@ const signup = route({
     const { org_slug: slug, email } = body;
     if (await deps.db("orgs").where({ slug }).first("id")) throw slugTaken(slug);
     const existing = await findAccount(deps.db, { email });
-    let account: Pick<Account, "id" | "email" | "name" | "mfa_enrolled">;
+    let account: SignedInAccount;
     let hash: string | null = null;
     if (existing) {
       await countPasswordAttempt(deps, email);
@@ -184,7 +184,7 @@ const switchOrg = route({
     const entry = account && membershipIn(account, body.org_slug);
     if (!entry) throw notFound(`the organisation ${body.org_slug}`);
     const session = await deps.db.transaction((trx) =>
-      openSession(trx, { account, ...entry, address, request, requestId, by: "switch-org" }),
+      openSession(trx, { account, ...entry, address, request, requestId, by: "switch-org", from: caller.credentialId }),
     );
     return loginReply(deps, context.host, session);
   },

@@ -103,7 +103,8 @@ async function runScript(deps: Deps, client: pg.Client, target: LoadTarget, path
   for await (const statement of sqlStatements(createReadStream(path, { encoding: "utf8" }), maxStatementLength)) {
     if (preamble.has(withoutLeadingComments(statement))) continue;
     if (Buffer.byteLength(statement) > maxGuardedBytes) {
-      if (!/^insert\s+into\s/i.test(statement)) throw new ScriptError(`a statement that is no INSERT is longer than ${maxGuardedBytes} bytes`);
+      if (!/^insert\s+into\s/i.test(statement))
+        throw new ScriptError(`a statement that is no INSERT is longer than ${maxGuardedBytes} bytes`);
       await flush();
       await client.query({ text: statement, queryMode: "extended" } as pg.QueryConfig); // the server takes one statement only
       continue;

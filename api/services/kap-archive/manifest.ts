@@ -24,7 +24,8 @@ const manifestVersion = z
   })
   .superRefine((version, context) => {
     const files = version.files.map(({ path }) => ({ path, content: "" }));
-    for (const { path, message } of fileSetProblems(files, version.main_file)) context.addIssue({ code: "custom", path: path.split("."), message });
+    for (const { path, message } of fileSetProblems(files, version.main_file))
+      context.addIssue({ code: "custom", path: path.split("."), message });
   });
 
 const manifestTrigger = z.object({

@@ -1,7 +1,7 @@
+import { type Readable, Transform } from "node:stream";
 import { buffer } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
-import { Transform, type Readable } from "node:stream";
-import { type Entry, extract } from "tar-stream";
+import { extract, type Header } from "tar-stream";
 import { defaultContentType } from "#platform/objects/store.ts";
 import type { Deps } from "../../deps.ts";
 import { storeObjectBytes } from "../../gateway/limits.ts";
@@ -11,6 +11,9 @@ import { badArchive } from "./archive-refusal.ts";
 import { type ImportedManifest, importedManifest } from "./manifest.ts";
 import { measuring, type Staging, spool } from "./staging.ts";
 import { checksumsName, contentTypeRecord } from "./write-archive.ts";
+
+/** A file of the tar as it arrives. */
+type Entry = Readable & { header: Header };
 
 const mebibyte = 1024 * 1024;
 const manifestBytes = 32 * mebibyte;
@@ -32,14 +35,23 @@ export type PutFile = (key: string, body: Readable, contentType: string) => Prom
  * Reads an archive as it arrives, in constant memory. Every entry must be one that the manifest, which comes first, speaks of, at most once, with the size and
  * SHA-256 told; anything else refuses the whole with 422 naming the entry. Names are looked up, never used as paths.
  */
-export async function readArchive(deps: Deps, body: Readable, staging: Staging, putFile: PutFile, signal: AbortSignal): Promise<ReadArchive> {
+export async function readArchive(
+  deps: Deps,
+  body: Readable,
+  staging: Staging,
+  putFile: PutFile,
+  signal: AbortSignal,
+): Promise<ReadArchive> {
   const tar = extract();
   const limit = archiveBytes(deps);
   let total = 0;
   const meter = new Transform({
     transform(chunk: Buffer, _encoding, done) {
       total += chunk.length;
-      done(total > limit ? refuse("PAYLOAD_TOO_LARGE", `an archive is at most ${limit} bytes`, { headers: { connection: "close" } }) : null, chunk);
+      done(
+        total > limit ? refuse("PAYLOAD_TOO_LARGE", `an archive is at most ${limit} bytes`, { headers: { connection: "close" } }) : null,
+        chunk,
+      );
     },
   });
   const reader = new ArchiveReader(deps, staging, putFile, signal);
@@ -47,7 +59,7 @@ export async function readArchive(deps: Deps, body: Readable, staging: Staging, 
   // Who reads the entries hears of the failure too; this only keeps it from being nobody's.
   fed.catch(() => undefined);
   try {
-    for await (const entry of tar) await reader.take(entry);
+    for await (const entry of tar) await reader.take(entry as unknown as Entry);
     await fed;
   } catch (error) {
     tar.destroy();
@@ -71,7 +83,8 @@ async function asRefusal(error: unknown, fed: Promise<unknown>, signal: AbortSig
   );
   if (cause instanceof Refusal) return cause;
   const message = cause instanceof Error ? cause.message : String(cause);
-  if (/header|tar|Unexpected end|premature|Writable stream closed/i.test(message)) return badArchive("archive", `is not a whole tar: ${message}`);
+  if (/header|tar|Unexpected end|premature|Writable stream closed/i.test(message))
+    return badArchive("archive", `is not a whole tar: ${message}`);
   return cause;
 }
 
@@ -102,7 +115,8 @@ class ArchiveReader {
       entry.resume();
       return;
     }
-    if (type !== "file" && type !== "contiguous-file") throw badArchive(shown(name), `is a ${type ?? "thing"}: an archive holds plain files only`);
+    if (type !== "file" && type !== "contiguous-file")
+      throw badArchive(shown(name), `is a ${type ?? "thing"}: an archive holds plain files only`);
     if (this.#seen.has(name)) throw badArchive(shown(name), "is there twice");
     this.#seen.add(name);
     if (name === "manifest.json") return this.#takeManifest(entry);
@@ -121,7 +135,10 @@ class ArchiveReader {
       const issue = parsed.error.issues[0];
       const path = ["manifest.json", ...(issue?.path.map(String) ?? [])].join(".");
       if (issue?.path[0] === "format")
-        throw badArchive("manifest.json.format", `${JSON.stringify(format) ?? "nothing"} is not a format this platform knows: it knows kap-export/1`);
+        throw badArchive(
+          "manifest.json.format",
+          `${JSON.stringify(format) ?? "nothing"} is not a format this platform knows: it knows kap-export/1`,
+        );
       throw badArchive(path, issue?.message ?? "is not valid");
     }
     this.#manifest = parsed.data;
@@ -134,7 +151,8 @@ class ArchiveReader {
     const expected = this.#expected.get(name);
     if (!expected) throw badArchive(shown(name), "is not in the manifest");
     this.#expected.delete(name);
-    if (entry.header.size !== expected.size) throw badArchive(shown(name), `has ${entry.header.size} bytes, and the manifest says ${expected.size}`);
+    if (entry.header.size !== expected.size)
+      throw badArchive(shown(name), `has ${entry.header.size} bytes, and the manifest says ${expected.size}`);
     const measured = await spool(entry, this.#staging.path(expected.sha256), this.#signal);
     if (measured.sha256 !== expected.sha256) throw badArchive(shown(name), "has not the SHA-256 that the manifest says");
   }
@@ -143,14 +161,16 @@ class ArchiveReader {
     const expected = manifest.archive.store_sql;
     const limit = this.#deps.config.databaseQuotaMb * sqlBytesPerStoredByte * mebibyte;
     if ((entry.header.size ?? 0) > limit) throw badArchive("store.sql", `has more than the ${limit} bytes it may have`);
-    if (entry.header.size !== expected.size) throw badArchive("store.sql", `has ${entry.header.size} bytes, and the manifest says ${expected.size}`);
+    if (entry.header.size !== expected.size)
+      throw badArchive("store.sql", `has ${entry.header.size} bytes, and the manifest says ${expected.size}`);
     const measured = await spool(entry, this.#staging.path("store.sql"), this.#signal);
     if (measured.sha256 !== expected.sha256) throw badArchive("store.sql", "has not the SHA-256 that the manifest says");
   }
 
   async #takeChecksums(entry: Entry): Promise<void> {
     const value = readJson(checksumsName, await whole(entry, checksumsName, checksumsBytes));
-    if (typeof value !== "object" || value === null || Array.isArray(value)) throw badArchive(checksumsName, "must be an object: SHA-256 by key");
+    if (typeof value !== "object" || value === null || Array.isArray(value))
+      throw badArchive(checksumsName, "must be an object: SHA-256 by key");
     this.#checksums = value as Record<string, string>;
   }
 
@@ -161,7 +181,7 @@ class ArchiveReader {
     this.#storedBytes += size;
     const limit = this.#deps.config.storeQuotaMb * mebibyte;
     if (this.#storedBytes > limit) throw badArchive("files", `have more than the ${limit} bytes a kap's file store may have`);
-    const told = entry.header.pax?.[contentTypeRecord];
+    const told = (entry.header.pax as Record<string, string> | null | undefined)?.[contentTypeRecord];
     const isUsable = told !== undefined && told.length <= maxContentType && /^[\x20-\x7e]+$/.test(told);
     const { through, result } = measuring();
     const fed = pipeline(entry, through, { signal: this.#signal });

@@ -132,10 +132,10 @@ function leaveInside(text: string, scan: Scan, limit: number): boolean {
   if ("comments" in inside) return leaveComment(text, scan, inside, limit);
   for (;;) {
     const end = text.indexOf(inside.until, scan.at);
-    const escape = inside.escapes ? text.indexOf("\\", scan.at) : -1;
-    if (escape >= 0 && (end < 0 || escape < end)) {
-      if (escape + 1 >= text.length) return stay(scan, escape);
-      scan.at = escape + 2;
+    const backslash = inside.escapes ? text.indexOf("\\", scan.at) : -1;
+    if (backslash >= 0 && (end < 0 || backslash < end)) {
+      if (backslash + 1 >= text.length) return stay(scan, backslash);
+      scan.at = backslash + 2;
       continue;
     }
     if (end < 0) return stay(scan, Math.max(scan.at, text.length - inside.until.length));
@@ -173,5 +173,8 @@ function stay(scan: Scan, at: number): false {
 }
 
 function withoutComments(text: string): string {
-  return text.replace(/--[^\n]*(?:\n|$)/g, "").replace(/\/\*[\s\S]*?\*\//g, "").trim();
+  return text
+    .replace(/--[^\n]*(?:\n|$)/g, "")
+    .replace(/\/\*[\s\S]*?\*\//g, "")
+    .trim();
 }

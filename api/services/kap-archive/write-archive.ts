@@ -1,7 +1,7 @@
 import { createReadStream } from "node:fs";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
-import { type Headers, type Pack, pack } from "tar-stream";
+import { type Pack, pack } from "tar-stream";
 import type { Deps } from "../../deps.ts";
 import { listAll } from "../kap-data/file-tar.ts";
 import { openKapClient } from "../kap-data/kap-connection.ts";
@@ -23,7 +23,8 @@ export const checksumsName = "checksums.json";
 export async function writeArchive(deps: Deps, kap: KapRow, signal: AbortSignal): Promise<Readable> {
   const staging = await openStaging();
   const tar = pack();
-  const end = (): void => void staging.remove().catch((error: unknown) => deps.log.warn({ err: error }, "a temporary folder was not removed"));
+  const end = (): void =>
+    void staging.remove().catch((error: unknown) => deps.log.warn({ err: error }, "a temporary folder was not removed"));
   try {
     const store_sql = await dump(deps, kap, staging.path("store.sql"), signal);
     const manifest = { ...(await describeKap(deps, kap)), archive: { store_sql } };
@@ -78,11 +79,11 @@ async function addFiles(tar: Pack, deps: Deps, bucket: string, signal: AbortSign
   for await (const listed of listAll(deps.objects, bucket)) {
     const object = await deps.objects.get(bucket, listed.key, { signal });
     if (!object) continue;
-    const header: Headers = {
+    const header = {
       name: `files/${listed.key}`,
       size: object.sizeBytes,
       mtime: object.lastModified,
-      type: "file",
+      type: "file" as const,
       mode: 0o644,
       pax: { [contentTypeRecord]: object.contentType },
     };

@@ -274,7 +274,7 @@ function columnOf(column: ColumnRow): string {
 async function readViews(client: ClientBase, schema: string): Promise<Node[]> {
   const rows = await rowsOf<{ oid: string; name: string; kind: string; definition: string }>(
     client,
-    `select c.oid, c.relname as name, c.relkind as kind, pg_get_viewdef(c.oid) as definition
+    `select c.oid, c.relname as name, c.relkind as kind, kap_catalog.view_definition(c.oid) as definition
      from kap_catalog.pg_class c join kap_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = $1 and c.relkind in ('v', 'm') order by c.oid`,
     schema,
   );

@@ -15,7 +15,7 @@ import { mintToken } from "./token.ts";
 import type { VersionRow } from "./version.ts";
 
 /** Connections the role of a kap may hold over all its runtimes. */
-const kapConnectionLimit = 20;
+export const kapConnectionLimit = 20;
 const slugAttempts = 8;
 
 /** A kap as asked for. */
@@ -126,12 +126,12 @@ async function insertKap(
 }
 
 /** What the sealed password of a kap's role is bound to. */
-function roleContext(kapId: string): string {
+export function roleContext(kapId: string): string {
   return `kap-role:${kapId}`;
 }
 
 /** The database a connection URL names. */
-function platformDatabase(url: string): string {
+export function platformDatabase(url: string): string {
   return decodeURIComponent(new URL(url).pathname.slice(1));
 }
 

@@ -99,7 +99,7 @@ export const enterPages: readonly Route[] = [
         const main = html`
           <h1>${kap.name}</h1>
           <p>You are signed in as <strong>${caller.member.email}</strong>, and this kap is not open to you. Ask whoever keeps it to add your address.</p>
-          <form data-action="sign-out" data-next="${here}"><p class="alert" role="alert" hidden></p><button type="submit" class="secondary">Sign in as somebody else</button></form>`;
+          <form method="post" data-action="sign-out" data-next="${here}"><p class="alert" role="alert" hidden></p><button type="submit" class="secondary">Sign in as somebody else</button></form>`;
         return pageReply({ title: kap.name, org, main }, { status: 403 });
       }
       const browser = Buffer.from(query.browser, "base64url");

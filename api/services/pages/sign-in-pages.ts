@@ -29,11 +29,12 @@ const passwordField = (name: string, label: string, autocomplete: string): Html 
     </div>
   </div>`;
 
+/** Forms of a script say `post` too: sent without it they are refused, and never put a password into an address. */
 function signInForm(next: string): Html {
   return html`
     <h1>Sign in</h1>
     ${needsScript}
-    <form data-action="sign-in" data-next="${next}" novalidate>
+    <form method="post" data-action="sign-in" data-next="${next}" novalidate>
       ${alert}
       <div class="field">
         <label for="email">Email</label>
@@ -49,7 +50,7 @@ function signInForm(next: string): Html {
       <p>This organisation asks for one. Scan the picture with an authenticator app, or type the key below it, then enter the code the app shows.</p>
       <div class="qr"></div>
       <p class="key"><code></code></p>
-      <form data-action="enrol" novalidate>
+      <form method="post" data-action="enrol" novalidate>
         ${alert}
         <div class="field">
           <label for="enrol-code">Code</label>
@@ -70,7 +71,7 @@ function signedInPage(org: PageOrg, name: string, email: string): Html {
   return html`
     <h1>You are signed in</h1>
     <p>As <strong>${name}</strong> (${email}) of ${org.name}.</p>
-    <form data-action="sign-out" data-next="/sign-in">
+    <form method="post" data-action="sign-out" data-next="/sign-in">
       ${alert}
       <button type="submit">Sign out</button>
     </form>`;
@@ -131,7 +132,7 @@ export const signInPages: readonly Route[] = [
       const main = html`
         <h1>Forgot the password?</h1>
         ${needsScript}
-        <form data-action="forgot" novalidate>
+        <form method="post" data-action="forgot" novalidate>
           ${alert}
           <div class="field">
             <label for="email">Email</label>
@@ -157,7 +158,7 @@ export const signInPages: readonly Route[] = [
       const main = html`
         <h1>Choose a new password</h1>
         ${needsScript}
-        <form data-action="reset" data-token="${query.token ?? ""}" novalidate>
+        <form method="post" data-action="reset" data-token="${query.token ?? ""}" novalidate>
           ${alert}
           ${passwordField("new_password", "New password", "new-password")}
           <button type="submit">Set the password</button>
@@ -183,7 +184,7 @@ export const signInPages: readonly Route[] = [
         <h1>Join ${org.name}</h1>
         <p>If your email has an account here already, enter its password; else choose one.</p>
         ${needsScript}
-        <form data-action="join" data-token="${query.token ?? ""}" data-next="/sign-in" novalidate>
+        <form method="post" data-action="join" data-token="${query.token ?? ""}" data-next="/sign-in" novalidate>
           ${alert}
           <div class="field">
             <label for="name">Your name</label>

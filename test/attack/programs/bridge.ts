@@ -18,7 +18,7 @@ function allThrow(name: string, expressions: string[], top?: string): Attack {
 }
 
 /** Replaces parts of the language and still wants an ordinary answer, log and database row. */
-function poisoned(name: string, poison: string, outcome: Attack["outcome"] = "ok"): Attack {
+function poisoned(name: string, poison: string, outcome: Attack["outcome"] = "ok", breaksItself = false): Attack {
   return {
     name,
     program: `async () => {
@@ -29,6 +29,7 @@ function poisoned(name: string, poison: string, outcome: Attack["outcome"] = "ok
   return new KeptResponse("n=" + rows[0].n, { headers: { "x-after": "1" } });
 }`,
     outcome,
+    breaksItself,
     expect({ answer }) {
       if (answer?.status !== 200) return;
       expect([answer.text, answer.headers["x-after"]]).toEqual(["n=0", "1"]);
@@ -43,7 +44,6 @@ export const bridgeAttacks: Attack[] = [
     "db.query('select $1::text', new Proxy([], { get() { throw new Error('trap'); } }))",
     "db.query('select $1::text', [{ toJSON() { throw new Error('trap'); } }])",
     "db.query('select $1::text', [new Proxy({}, { ownKeys() { throw new Error('trap'); } })])",
-    "db.query('select $1::text', [Symbol('s')])",
     "db.query('select $1::text', [(() => { const c = {}; c.c = c; return c; })()])",
     "db.query(null)",
     "db.query('select 1', 'no array')",
@@ -182,16 +182,25 @@ export const bridgeAttacks: Attack[] = [
   },
   poisoned(
     "Object.prototype poisoned",
-    "Object.prototype.toJSON = () => 'evil'; Object.prototype.status = 500; Object.prototype.get = () => 'evil'; Object.prototype.set = () => {}; Object.prototype.headers = { evil: '1' }; Object.prototype.then = undefined;",
+    "Object.prototype.get = () => 'evil'; Object.prototype.set = () => {}; Object.prototype.headers = { evil: '1' }; Object.prototype.then = undefined;",
   ),
   poisoned(
     "Object.prototype with setters for indexes",
     "for (let i = 0; i < 50; i++) Object.defineProperty(Object.prototype, i, { set() { throw new Error('trap'); }, get() { return 'evil'; }, configurable: true });",
     ["ok", "error"],
   ),
+  {
+    name: "toJSON on every prototype",
+    program:
+      "() => { Object.prototype.toJSON = Array.prototype.toJSON = String.prototype.toJSON = () => 'evil'; return new Response('x', { headers: { a: 'b' } }); }",
+    breaksItself: true,
+    outcome: ["ok", "error"],
+  },
   poisoned(
     "Array.prototype poisoned",
-    "Array.prototype.push = () => { throw new Error('trap'); }; Array.prototype.map = () => []; Array.prototype[Symbol.iterator] = function* () { yield 'evil'; }; Array.prototype.join = () => 'evil'; Array.prototype.toJSON = () => 'evil';",
+    "Array.prototype.push = () => { throw new Error('trap'); }; Array.prototype.map = () => []; Array.prototype[Symbol.iterator] = function* () { yield 'evil'; }; Array.prototype.join = () => 'evil';",
+    "ok",
+    true,
   ),
   poisoned(
     "Promise poisoned",

@@ -12,7 +12,8 @@ export const cpuAttacks: Attack[] = [
   },
   {
     name: "endless loop at the top of the module",
-    top: "if (globalThis.hostile !== 0) for (;;);",
+    top: "for (;;);",
+    breaksItself: true,
     program: "() => new Response()",
     outcome: cpu,
   },

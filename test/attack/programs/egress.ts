@@ -169,7 +169,7 @@ export const egressAttacks: Attack[] = [
   {
     name: "a request body of 50 MB, streamed outward without end",
     program: ({ outside }) =>
-      `async () => { try { await fetch('http://127.0.0.1:${outside.port}/', { method: 'POST', duplex: 'half', body: new ReadableStream({ pull(c) { c.enqueue(new Uint8Array(1_000_000)); } }) }); return new Response('sent'); } catch (error) { return new Response(error.name); } }`,
+      `async () => { try { await fetch('http://127.0.0.1:${outside.port}/swallow', { method: 'POST', duplex: 'half', body: new ReadableStream({ pull(c) { c.enqueue(new Uint8Array(1_000_000)); } }) }); return new Response('sent'); } catch (error) { return new Response(error.name); } }`,
     outcome: ["ok", "memory-exceeded", "timeout", "cpu-exceeded"],
     expect({ answer }) {
       if (answer?.status === 200) expect(answer.text).toBe("TypeError");

@@ -5,7 +5,7 @@ const happened = (text: string | undefined): Record<string, string> => JSON.pars
 
 /** Words that would show that something of the host was reached: its files, its objects, its environment. */
 const hostWords =
-  /node:|node_modules|\/work\/|\/home\/|\.ts:\d+:\d+.*runtime|isolated-vm|\[object process\]|KAPSTONE_|postgres:\/\/|child_process/;
+  /node:internal|node_modules|\/work\/|\/home\/|\.ts:\d+:\d+.*runtime|isolated-vm|\[object process\]|KAPSTONE_|postgres:\/\//;
 
 /** Tries expressions; wants each to have thrown or given nothing, and no word of the host in any of it. */
 function reachesNothing(name: string, expressions: string[], top?: string): Attack {
@@ -15,9 +15,10 @@ function reachesNothing(name: string, expressions: string[], top?: string): Atta
     ...(top === undefined ? {} : { top }),
     outcome: "ok",
     expect({ answer }) {
-      expect(answer?.text).not.toMatch(hostWords);
-      for (const [expression, what] of Object.entries(happened(answer?.text)))
+      for (const [expression, what] of Object.entries(happened(answer?.text))) {
+        expect(what, expression).not.toMatch(hostWords);
         expect(what, expression).toMatch(/^threw |^gave (?:undefined|null|false|0|"undefined"|\[\])$/);
+      }
     },
   };
 }
@@ -43,7 +44,7 @@ export const escapeAttacks: Attack[] = [
   ]),
   reachesNothing("the host's names", [
     "typeof process",
-    "typeof require",
+    "typeof globalThis.require",
     "typeof module",
     "typeof Buffer",
     "typeof global",
@@ -59,10 +60,10 @@ export const escapeAttacks: Attack[] = [
     "globalThis.constructor.constructor('return process')()",
   ]),
   reachesNothing("handles of the isolate's library", [
-    "Object.getOwnPropertyNames(globalThis).filter((k) => /^__|ivm|isolate|reference/i.test(k))",
+    "Object.getOwnPropertyNames(globalThis).filter((k) => /^__|ivm|isolate/i.test(k))",
     "Reflect.ownKeys(globalThis).filter((k) => typeof k === 'symbol' && k !== Symbol.toStringTag && k !== Symbol.for('kap')).map(String)",
     "Object.getOwnPropertyNames(globalThis).filter((k) => { try { return /Reference|ExternalCopy|Callback|Isolate|Context/.test(globalThis[k]?.constructor?.name); } catch { return false; } })",
-    "(() => { const seen = new Set(); const found = []; const walk = (o, at) => { if ((typeof o !== 'object' && typeof o !== 'function') || o === null || seen.has(o) || seen.size > 20000) return; seen.add(o); for (const k of Reflect.ownKeys(o)) { const d = Object.getOwnPropertyDescriptor(o, k); for (const v of [d.value, d.get, d.set]) { if (v && /^(?:Reference|ExternalCopy|Callback|Isolate|Context|Script|Module)$/.test(v.constructor?.name ?? '') && !(v instanceof WebAssembly.Module)) found.push(at + String(k)); walk(v, at + String(k) + '.'); } } const p = Object.getPrototypeOf(o); if (p) walk(p, at + 'proto.'); }; walk(globalThis, ''); walk(db, 'db.'); walk(store, 'store.'); walk(secrets, 'secrets.'); walk(ctx, 'ctx.'); walk(request, 'request.'); return found; })()",
+    "(() => { const seen = new Set(); const found = []; const walk = (o, at) => { if ((typeof o !== 'object' && typeof o !== 'function') || o === null || seen.has(o) || seen.size > 20000) return; seen.add(o); for (const k of Reflect.ownKeys(o)) { const d = Object.getOwnPropertyDescriptor(o, k); for (const v of [d.value, d.get, d.set]) { if (v && /^(?:Reference|ExternalCopy|Callback|Isolate|Context|Script|Module)$/.test(v.constructor?.name ?? '') && v.constructor !== WebAssembly.Module) found.push(at + String(k)); walk(v, at + String(k) + '.'); } } const p = Object.getPrototypeOf(o); if (p) walk(p, at + 'proto.'); }; walk(globalThis, ''); walk(db, 'db.'); walk(store, 'store.'); walk(secrets, 'secrets.'); walk(ctx, 'ctx.'); walk(request, 'request.'); return found; })()",
   ]),
   reachesNothing("import of what was not built in", [
     "import(['node', 'fs'].join(':'))",
@@ -120,7 +121,7 @@ export const escapeAttacks: Attack[] = [
     name: "stacks of the host's refusals",
     program: `async () => {
   const stacks = [];
-  for (const action of [() => db.query("select"), () => store.get("/"), () => fetch("http://127.0.0.1:1/"), () => crypto.subtle.importKey("raw", new Uint8Array(0), "AES-GCM", false, ["encrypt"]), () => new URL("::"), () => new DecompressionStream("zip"), () => secrets.get(Symbol()), () => atob("*")]) {
+  for (const action of [() => db.query("selec"), () => store.get("/"), () => fetch("http://127.0.0.1:1/"), () => crypto.subtle.importKey("raw", new Uint8Array(0), "AES-GCM", false, ["encrypt"]), () => new URL("::"), () => new DecompressionStream("zip"), () => secrets.get(Symbol()), () => atob("*")]) {
     try { await action(); } catch (error) { stacks.push(String(error?.stack), String(error?.cause), JSON.stringify(Object.getOwnPropertyDescriptors(error ?? {}))); }
   }
   return new KeptResponse(stacks.join("\\n"));
@@ -129,10 +130,10 @@ export const escapeAttacks: Attack[] = [
     expect: ({ answer }) => expect(answer?.text).not.toMatch(hostWords),
   },
   reachesNothing("the realm behind an error of the host", [
-    "db.query('select').catch((e) => typeof e.constructor.constructor('return process')())",
+    "db.query('selec').catch((e) => typeof e.constructor.constructor('return process')())",
     "fetch('http://127.0.0.1:1/').catch((e) => e.constructor.constructor('return globalThis.process')())",
     "store.get('/').catch((e) => { for (let p = e; p; p = Object.getPrototypeOf(p)) if (typeof p.constructor === 'function') p.constructor.constructor('return process')(); })",
-    "db.query('select').catch((e) => (e instanceof Error ? null : 'an error of another realm'))",
+    "db.query('selec').catch((e) => (e instanceof Error ? null : 'an error of another realm'))",
     "fetch('http://127.0.0.1:1/').catch((e) => (e instanceof TypeError ? null : 'an error of another realm'))",
   ]),
   reachesNothing("shared memory and waiting", [

@@ -10,7 +10,7 @@ export const memoryAttacks: Attack[] = [
   {
     name: "arrays without end",
     program: "() => { const kept = []; for (;;) kept.push(new Array(100_000).fill(1.5)); }",
-    outcome: "memory-exceeded",
+    outcome: spent,
   },
   { name: "one array that grows", program: "() => { const kept = []; for (;;) kept.push({ at: kept.length }); }", outcome: spent },
   {
@@ -134,7 +134,8 @@ export const memoryAttacks: Attack[] = [
   },
   {
     name: "memory taken at the top of the module",
-    top: "const kept = []; if (globalThis.hostile !== 0) for (;;) kept.push(new Array(100_000).fill(2.5));",
+    top: "const kept = []; for (;;) kept.push(new Array(100_000).fill(2.5));",
+    breaksItself: true,
     program: "() => new Response('never')",
     outcome: spent,
   },

@@ -240,7 +240,7 @@ export const sqlAttacks: Attack[] = [
     "select 1; drop table if exists x",
     "select 1;;select 2",
     "select 1; commit; set role postgres",
-    "/* */ ; select 1; --",
+    "/* */ ; select 1; -- ;\n select 2",
     "",
   ]),
   refused("what outlives a statement", [
@@ -259,7 +259,7 @@ export const sqlAttacks: Attack[] = [
   ]),
   refused("statements made to break the parser", [
     `select ${"(".repeat(5_000)}1${")".repeat(5_000)}`,
-    `select ${"-".repeat(1)}${"- ".repeat(50_000)}1`,
+    `select ${"- ".repeat(50_000)}1`,
     `select ${"1+".repeat(100_000)}1`,
     `select '${"x".repeat(300_000)}'`,
     "select $1",
@@ -272,12 +272,12 @@ export const sqlAttacks: Attack[] = [
     name: "a statement that never ends",
     program:
       "async () => { const { rows } = await db.query('select count(*) from generate_series(1, 1e12::bigint) a, generate_series(1, 1000) b'); return Response.json(rows); }",
-    outcome: "timeout",
+    outcome: ["timeout", "error"],
   },
   {
     name: "a recursive query that never ends",
     program: "async () => { await db.query('with recursive r(n) as (select 1 union all select n + 1 from r) select count(*) from r'); }",
-    outcome: "timeout",
+    outcome: ["timeout", "error"],
   },
   {
     name: "one row of 500 MB",

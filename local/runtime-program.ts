@@ -1,0 +1,95 @@
+import { createHash } from "node:crypto";
+import { existsSync, readdirSync, statSync } from "node:fs";
+import { mkdir, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Logger } from "#platform/log.ts";
+import { bundleGuest } from "../runtime/guest-script.ts";
+
+/** What is started as a runtime: its entry, and the module that ends it with its parent. */
+export interface RuntimeProgram {
+  entry: string;
+  endWithParent: string;
+}
+
+/** The supervisor holds little and waits most of the time: a small nursery keeps it small. */
+export const runtimeNodeFlags = ["--no-node-snapshot", "--max-semi-space-size=1"];
+
+const root = fileURLToPath(new URL("../", import.meta.url));
+/** Below node_modules, so that what stays outside of the bundles (native code, WebAssembly) is found from there. */
+const cache = join(root, "node_modules/.cache/kapstone");
+const keptMs = 7 * 24 * 3_600_000;
+const entries = ["runtime/main", "runtime/child", "local/end-with-parent"];
+const outside = ["isolated-vm", "libpg-query", "pg-native", "esbuild"];
+
+/**
+ * The runtime as plain JavaScript in few files, made once per state of its sources: a process that strips types itself, and loads hundreds of files,
+ * takes about 16 MB more and starts later. From the sources where nothing can be written.
+ */
+export async function runtimeProgram(log: Logger): Promise<RuntimeProgram> {
+  const folder = join(cache, sourcesDigest());
+  try {
+    if (!existsSync(folder)) await bundleInto(folder);
+    return programIn(folder, "js");
+  } catch (error) {
+    log.warn({ err: error }, "the runtime could not be bundled and runs from its sources");
+    return programIn(root, "ts");
+  }
+}
+
+const programIn = (folder: string, extension: "js" | "ts"): RuntimeProgram => ({
+  entry: join(folder, `runtime/main.${extension}`),
+  endWithParent: join(folder, `local/end-with-parent.${extension}`),
+});
+
+/** Bundles into a folder that appears whole or not at all. */
+async function bundleInto(folder: string): Promise<void> {
+  const { build } = await import("esbuild");
+  const part = `${folder}.${process.pid}`;
+  await mkdir(part, { recursive: true });
+  await build({
+    absWorkingDir: root,
+    entryPoints: entries.map((entry) => ({ in: `${entry}.ts`, out: entry })),
+    outdir: part,
+    bundle: true,
+    splitting: true,
+    chunkNames: "runtime/chunk-[hash]",
+    format: "esm",
+    platform: "node",
+    target: "node24",
+    minifySyntax: true,
+    external: outside,
+    banner: { js: 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);' },
+    legalComments: "none",
+    logLevel: "silent",
+  });
+  await writeFile(join(part, "runtime/guest.js"), await bundleGuest());
+  await writeFile(join(part, "package.json"), '{"type":"module"}\n');
+  await removeOld();
+  await rename(part, folder).catch(async (error: NodeJS.ErrnoException) => {
+    await rm(part, { recursive: true, force: true });
+    // Another process was faster: its bundle is the same.
+    if (!existsSync(folder)) throw error;
+  });
+}
+
+/** Removes bundles of earlier states that no running runtime can still load a piece of. */
+async function removeOld(): Promise<void> {
+  for (const name of readdirSync(cache)) {
+    const folder = join(cache, name);
+    if (Date.now() - statSync(folder).mtimeMs > keptMs) await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** Digest over names, sizes and change times of everything that goes into the bundles. */
+function sourcesDigest(): string {
+  const hash = createHash("sha256").update(process.version);
+  const add = (name: string): void => {
+    const { size, mtimeMs } = statSync(join(root, name));
+    hash.update(`${name}\0${size}\0${mtimeMs}\n`);
+  };
+  for (const folder of ["runtime", "platform"])
+    for (const name of readdirSync(join(root, folder), { recursive: true }).map(String).sort()) add(join(folder, name));
+  for (const name of ["local/end-with-parent.ts", "local/runtime-program.ts", "package-lock.json"]) add(name);
+  return hash.digest("hex").slice(0, 32);
+}
