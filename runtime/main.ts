@@ -22,6 +22,7 @@ async function start(): Promise<void> {
     memoryMb: settings.memoryMb,
     kit: await guestScript(),
     log,
+    onDisowned: () => drain(),
   });
   // Children live in sessions of their own: whatever ends this process must end them.
   process.on("exit", () => supervisor.killChildren());

@@ -1,4 +1,4 @@
-import { createPrivateKey, createPublicKey, type KeyObject, sign } from "node:crypto";
+import { createPrivateKey, type KeyObject, sign } from "node:crypto";
 import type { Deps } from "../deps.ts";
 import { assignmentOf } from "../services/kaps/assignment.ts";
 import { effectiveSecrets } from "../services/secrets/secrets.ts";
@@ -35,11 +35,6 @@ function privateKey(encoded: string): KeyObject {
     keys.set(encoded, key);
   }
   return key;
-}
-
-/** The public half of the claim key (SPKI, base64), which every runtime is started with. */
-export function claimPublicKey(claimKey: string): string {
-  return createPublicKey(privateKey(claimKey)).export({ format: "der", type: "spki" }).toString("base64");
 }
 
 /** Signs an assignment as a compact JWS (EdDSA): a runtime takes work from nobody but this deployment's API. */

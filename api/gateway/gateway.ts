@@ -201,6 +201,9 @@ async function serveAdmitted(call: Call, admission: Admission, caller: string): 
       case "client-gone":
         return; // the runtime sees its connection close and reports the run's end
       case "failed":
+        // Said by a process that was about to be replaced: it has not taken the run, so nobody reports it. A reported run stays as it is.
+        if (outcome.outcome === "crashed")
+          await endRun(deps.postgres.hot, runId, { outcome: "crashed", detail: outcome.detail, httpStatus: outcome.status });
         throw failureRefusal(outcome, call.credential.isMember);
       case "unassigned":
         await abandonRuntime(deps, runtime);
@@ -232,7 +235,8 @@ async function lostAnswer({ deps, response, runId, credential }: Call, runtime: 
     if (!response.headersSent) await noteStatus(hot, runId, status);
     return failureRefusal({ outcome: told.outcome, status, detail: told.detail, retryAfter: "1" }, credential.isMember);
   }
-  if (told.kind === "gone")
+  // A supervisor that has not heard of the run after all that time never will: its process died before it had read the request.
+  if (told.kind === "gone" || !response.headersSent)
     await endRun(hot, runId, { outcome: "crashed", detail: `the runtime ended during the call: ${cause}`, httpStatus: 502 });
   return failureRefusal({ outcome: "crashed", status: 502, detail: cause, retryAfter: "1" }, credential.isMember);
 }

@@ -11,9 +11,6 @@ export function limitQuery(fallback = 50, max = 200) {
     .meta({ description: `1 to ${max}, default ${fallback}` });
 }
 
-/** `offset` of a list. */
-export const offsetQuery = wholeNumber.pipe(z.number().int().min(0).max(1_000_000)).default(0);
-
 /** `cursor` of a list: what `next_cursor` said. */
 export const cursorQuery = z.string().max(1_000).optional();
 

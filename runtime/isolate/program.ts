@@ -68,7 +68,12 @@ export class Program {
     return this.redact(text.includes("kap:bundle:") ? this.#mapStack(text) : text);
   }
 
+  #isReleased = false;
+
+  /** Gives the context up once the program is superseded and its last run has ended; whoever notices first does it. */
   releaseWhenIdle(): void {
-    if (!this.isCurrent && this.activeRuns === 0) this.context.release();
+    if (this.isCurrent || this.activeRuns > 0 || this.#isReleased) return;
+    this.#isReleased = true;
+    this.context.release();
   }
 }

@@ -68,6 +68,11 @@ export class KapDatabase {
     const { signal } = call.run.abort;
     signal.throwIfAborted();
     const client = await this.#connect();
+    // The run may have ended while this waited for a connection: nothing of it is begun any more.
+    if (signal.aborted) {
+      client.release();
+      signal.throwIfAborted();
+    }
     let isBroken = false;
     const onError = (): void => {
       isBroken = true;

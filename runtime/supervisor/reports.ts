@@ -25,11 +25,19 @@ export class Reporter {
   readonly #log: Logger;
   readonly #target: () => (ApiAddress & { runtimeId: string }) | null;
   readonly #idleSince: () => string | null;
+  readonly #onDisowned: () => void;
 
-  constructor(log: Logger, target: () => (ApiAddress & { runtimeId: string }) | null, idleSince: () => string | null) {
+  /** `onDisowned` is told when the api no longer knows this runtime (410): nobody will call it again. */
+  constructor(
+    log: Logger,
+    target: () => (ApiAddress & { runtimeId: string }) | null,
+    idleSince: () => string | null,
+    onDisowned: () => void,
+  ) {
     this.#log = log;
     this.#target = target;
     this.#idleSince = idleSince;
+    this.#onDisowned = onDisowned;
   }
 
   get backlog(): number {
@@ -80,6 +88,7 @@ export class Reporter {
       });
       response.resume();
       const status = response.statusCode ?? 0;
+      if (status === 410) this.#onDisowned();
       // A batch the api cannot take as it is would be refused for ever; authority that has ended ends the reports too.
       if (status >= 300 && status !== 408 && status !== 429 && status < 500)
         this.#log.error({ status }, "the api refused a report; it is dropped");

@@ -38,6 +38,8 @@ export class ClaimRefused extends Error {
 }
 
 export interface SupervisorOptions {
+  /** The api no longer knows this runtime: it should drain and end. */
+  onDisowned(): void;
   data: Address;
   claimKey: KeyObject;
   egressAllow: string[];
@@ -84,6 +86,7 @@ export class Supervisor {
       options.log,
       () => this.assignment && { ...this.assignment.api, runtimeId: this.assignment.runtime_id },
       () => this.idleSince,
+      () => this.#options.onDisowned(),
     );
     this.#current = this.#spawn();
     this.#promote(this.#current);

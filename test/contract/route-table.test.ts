@@ -34,8 +34,8 @@ const anyPath = (path: string): string => path.replaceAll(/\{(org_id|org)\}/g, o
 /** Of a body that has variants: the field that tells them apart, with the first one's value. */
 function firstVariant(body: unknown): Record<string, unknown> {
   if (!(body instanceof z.ZodDiscriminatedUnion)) return {};
-  const { discriminator, options } = body.def as unknown as { discriminator: string; options: z.ZodObject[] };
-  return { [discriminator]: [...(options[0]?.shape[discriminator] as z.ZodLiteral).values][0] };
+  const { discriminator, options } = body.def as unknown as { discriminator: string; options: [z.ZodObject] };
+  return { [discriminator]: [...(options[0].shape[discriminator] as z.ZodLiteral).values][0] };
 }
 
 /** The code of a refusal in whatever envelope its service has. */

@@ -58,6 +58,8 @@ export interface Builder {
 
 interface Job {
   input: BuildInput;
+  /** Whether it has brought a process down before. */
+  isRetry: boolean;
   resolve(result: BuildResult): void;
   reject(error: Error): void;
 }
@@ -126,6 +128,12 @@ export function createBuilder(options: BuilderOptions): Builder {
     pool.discard(chosen);
     if (isClosed) return job.reject(new Error(closedMessage));
     if (outcome.kind === "fault") return job.reject(new Error(`The build failed: ${outcome.message}`));
+    if (outcome.reason === "crash" && !job.isRetry) {
+      // A process that was killed from outside is not the program's fault: only one that comes down twice is refused.
+      job.isRetry = true;
+      queue.add(job.input.owner ?? "", job);
+      return;
+    }
     options.log?.warn({ reason: outcome.reason, phase: outcome.phase, owner: job.input.owner }, "a build was ended");
     job.resolve({ ok: false, errors: [fileError(job.input.main_file, stoppedMessage(outcome, limits))], diagnostics: [] });
   }
@@ -148,7 +156,7 @@ export function createBuilder(options: BuilderOptions): Builder {
       // Starts may have failed for a passing reason (no memory, no processes left).
       pool.revive();
       const done = Promise.withResolvers<BuildResult>();
-      const job: Job = { input, resolve: done.resolve, reject: done.reject };
+      const job: Job = { input, isRetry: false, resolve: done.resolve, reject: done.reject };
       const onAbort = () => {
         queue.remove(job);
         done.reject(signal?.reason);
