@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { control } from "./runtime-client.ts";
 
 const askMs = 1_000;
-const patienceMs = 3_000;
+const patienceMs = 1_000;
 const firstPauseMs = 5;
 const longestPauseMs = 100;
 
@@ -17,7 +17,7 @@ export type LostAnswer =
 
 /**
  * Asks a runtime's supervisor how a run ended whose connection broke: it killed the process inside, or saw it die, and knows which limit it was.
- * `patient` waits for the word up to three seconds, since the process may still be ending; otherwise it is asked once.
+ * `patient` waits for the word up to a second, since the process may still be ending; otherwise it is asked once.
  */
 export async function askForOutcome(address: string, runId: string, patient: boolean): Promise<LostAnswer> {
   const until = Date.now() + patienceMs;

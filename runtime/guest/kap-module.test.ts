@@ -19,7 +19,7 @@ describe("db", () => {
           rows: [
             {
               sql: "select $1",
-              params: [1, "a", null, null, true, "5", "1970-01-01T00:00:00.000Z", '{"a":1}', [1, 2], { $bytes: "AQI=" }, "NaN"],
+              params: [1, "a", null, null, true, "5", "1970-01-01T00:00:00.000Z", { a: 1 }, [1, 2], { $bytes: "AQI=" }, "NaN"],
             },
           ],
           row_count: 1,

@@ -285,7 +285,7 @@ export const sqlAttacks: Attack[] = [
       "async () => { try { await db.query(\"select repeat('x', 500000000)\"); } catch (error) { return new Response(error.code); } }",
     outcome: ["ok", "timeout"],
     expect: ({ answer }) => {
-      if (answer?.status === 200) expect(answer.text).toBe("RESULT_TOO_LARGE");
+      if (answer?.status === 200) expect(["RESULT_TOO_LARGE", "STATEMENT_TIMEOUT"]).toContain(answer.text);
     },
   },
   {
