@@ -10,6 +10,10 @@ export interface LoadOptions {
   requests: number;
   /** Bytes of a POST's body; a GET without. */
   bodyBytes?: number;
+  /** A POST's JSON, instead of bytes. */
+  json?: string;
+  /** Requests are sent at this pace, whether or not earlier ones have been answered; without, each connection sends as fast as it is answered. */
+  pace?: number;
 }
 
 /** What it prints, as JSON. Times in milliseconds. */
@@ -23,7 +27,7 @@ export interface LoadResult {
 /** Sends requests over `connections` connections, one at a time on each, and measures each from send to last byte. */
 async function load(options: LoadOptions): Promise<LoadResult> {
   const pool = new Pool(options.origin, { connections: options.connections, pipelining: 1 });
-  const body = options.bodyBytes === undefined ? null : Buffer.alloc(options.bodyBytes, 97);
+  const body = options.json ?? (options.bodyBytes === undefined ? null : Buffer.alloc(options.bodyBytes, 97));
   const method = body === null ? "GET" : "POST";
   let failures = 0;
   const one = (): Promise<number> =>
@@ -49,7 +53,27 @@ async function load(options: LoadOptions): Promise<LoadResult> {
         },
       );
     });
+  const paced = async (count: number, perSecond: number): Promise<Float64Array> => {
+    const times = new Float64Array(count);
+    const open: Promise<void>[] = [];
+    const began = performance.now();
+    while (open.length < count) {
+      const due = Math.min(count, Math.floor(((performance.now() - began) / 1_000) * perSecond));
+      while (open.length < due) {
+        const at = open.length;
+        open.push(
+          one().then((tookMs) => {
+            times[at] = tookMs;
+          }),
+        );
+      }
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    await Promise.all(open);
+    return times;
+  };
   const round = async (count: number): Promise<Float64Array> => {
+    if (options.pace !== undefined) return paced(count, options.pace);
     const times = new Float64Array(count);
     let next = 0;
     await Promise.all(

@@ -1,6 +1,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { firstCall } from "./first-call.ts";
+import { keyCheck } from "./key-check.ts";
 import type { Measure, Row } from "./measure.ts";
 import { benchSettings } from "./platform.ts";
 import { isPinned } from "./processes.ts";
@@ -8,7 +9,7 @@ import { runtimeAlone } from "./runtime.ts";
 import { start } from "./start.ts";
 import { wholePath } from "./whole-path.ts";
 
-const measures: Measure[] = [runtimeAlone, wholePath, firstCall, start];
+const measures: Measure[] = [runtimeAlone, wholePath, firstCall, start, keyCheck];
 
 /** `npm run bench [measure …]`: runs all measures or those named, prints the table, and writes it to bench/results. */
 const wanted = process.argv.slice(2);

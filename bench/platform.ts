@@ -15,7 +15,8 @@ export interface MeasuredPlatform {
   /** The API's process, parent of the runtimes. */
   process: ChildProcess;
   host(name: string): string;
-  signUp(): Promise<{ orgId: string; slug: string; session: string }>;
+  databaseUrl: string;
+  signUp(): Promise<{ orgId: string; slug: string; session: string; email: string; password: string }>;
   createKap(
     org: { orgId: string; session: string },
     content: string,
@@ -52,16 +53,19 @@ export async function startMeasuredPlatform(settings: Record<string, string> = {
     http,
     process: child,
     host,
+    databaseUrl: server.url,
     async signUp() {
       const slug = `bench-${randomBytes(5).toString("hex")}`;
+      const email = `you@${slug}.example`;
+      const password = "correct horse battery staple";
       const answer = await http.call({
         host: host("api"),
         method: "POST",
         path: "/v1/auth/signup",
-        body: { org_slug: slug, email: `you@${slug}.example`, password: "correct horse battery staple", name: "Bench" },
+        body: { org_slug: slug, email, password, name: "Bench" },
       });
       const body = answer.json<{ org_id: string; session_token: string }>();
-      return { orgId: body.org_id, slug, session: body.session_token };
+      return { orgId: body.org_id, slug, session: body.session_token, email, password };
     },
     async createKap(org, content) {
       const answer = await http.call({
