@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { control } from "../../api/gateway/runtime-client.ts";
 import { purgeKap } from "../../api/services/kaps/purge.ts";
 import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
 import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
@@ -85,15 +86,30 @@ test("a runtime that does not confirm leaves refresh_pending true until it is go
   expect(await listed()).toBe(false);
 });
 
+/** Where the kap's runtime is controlled; then whether its process is over: no row serves the kap, and nobody answers there. */
+async function runtimeOf(kap: TestKap): Promise<{ isOver(): Promise<boolean> }> {
+  const { db } = platform.platform.api.deps;
+  const { control_address: address } = await db("runtimes").where({ kap_id: kap.id, state: "ready" }).first("control_address");
+  return {
+    async isOver() {
+      if ((await db("runtimes").where({ kap_id: kap.id, state: "ready" })).length > 0) return false;
+      return control(address, "GET", "/healthz", undefined, 1_000).then(
+        () => false,
+        () => true,
+      );
+    },
+  };
+}
+
 test("a disabled kap refuses calls with who, when and why, loses its runtime, and serves again once enabled", async () => {
   const kap = await org.createKap(telling("on"));
   await says(kap);
+  const runtime = await runtimeOf(kap);
   await org.call({ method: "POST", path: `${base(kap)}/disable`, body: { reason: "too loud" } });
   const refused = await kap.call({ path: "/" });
   expect(refused.status).toBe(503);
   expect(refused.json()).toMatchObject({ error: { code: "KAP_DISABLED", details: { reason: "too loud", by: { kind: "member" } } } });
-  const { db } = platform.platform.api.deps;
-  await until(async () => (await db("runtimes").where({ kap_id: kap.id })).length === 0, { what: "the runtime's release" });
+  await until(() => runtime.isOver(), { what: "the end of the runtime" });
   await org.call({ method: "POST", path: `${base(kap)}/enable` });
   expect(await says(kap)).toMatchObject({ word: "on" });
 });
@@ -102,9 +118,10 @@ test("a deleted kap answers 410 at once and loses its runtime; recovered it serv
   const kap = await org.createKap(telling("still here"));
   await says(kap);
   const { db } = platform.platform.api.deps;
+  const runtime = await runtimeOf(kap);
   await org.call({ method: "DELETE", path: base(kap) });
   expect((await kap.call({ path: "/" })).status).toBe(410);
-  await until(async () => (await db("runtimes").where({ kap_id: kap.id })).length === 0, { what: "the runtime's release" });
+  await until(() => runtime.isOver(), { what: "the end of the runtime" });
   await org.call({ method: "POST", path: `${base(kap)}/recover` });
   expect(await says(kap)).toMatchObject({ word: "still here" });
   await org.call({ method: "DELETE", path: base(kap) });
