@@ -2,7 +2,7 @@ import { Readable } from "node:stream";
 import { z } from "zod";
 import type { Db } from "#platform/postgres.ts";
 import { members } from "../../http/access.ts";
-import { id, listOf, pageQuery, timestamp } from "../../http/fields.ts";
+import { id, instant, listOf, pageQuery, timestamp } from "../../http/fields.ts";
 import { decodeCursor, encodeCursor, pageOf } from "../../http/page.ts";
 import { route } from "../../http/route.ts";
 import { recordAudit } from "./audit.ts";
@@ -28,8 +28,8 @@ const filters = z.object({
   actor_id: z.string().max(300).optional(),
   target_id: z.string().max(300).optional(),
   address: z.string().max(100).optional(),
-  since: z.iso.datetime({ offset: true }).optional(),
-  until: z.iso.datetime({ offset: true }).optional(),
+  since: instant.optional(),
+  until: instant.optional(),
 });
 
 interface AuditRow {

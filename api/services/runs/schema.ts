@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { isId } from "#platform/ids.ts";
+import { instant } from "../../http/fields.ts";
 import { cursorQuery, limitQuery } from "../../http/page.ts";
 import { runSchema } from "./run-schema.ts";
 
@@ -8,13 +9,11 @@ export const bareKapParams = z.object({ id: z.string() });
 export const runParams = kapParams.extend({ run_id: z.string() });
 export const orgParams = z.object({ org_id: z.string() });
 
-const moment = z.iso.datetime({ offset: true, message: "must be an RFC 3339 time, such as 2026-11-21T08:00:00Z" });
-
 /** 20 by default, 100 at most (spec 3 §8). */
 export const runsQuery = z.object({
   limit: limitQuery(20, 100),
   cursor: cursorQuery,
-  failed_since: moment.optional().meta({ description: "Only runs that failed at or after this time" }),
+  failed_since: instant.optional().meta({ description: "Only runs that failed at or after this time" }),
 });
 
 /** Up to 100 newest rows (spec 3 §4 B). */

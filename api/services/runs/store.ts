@@ -21,7 +21,7 @@ export interface LogLineRow {
 export async function listRuns(
   db: Db,
   kapId: string,
-  options: { before: string | null; failedSince: string | null; limit: number },
+  options: { before: string | null; failedSince: Date | null; limit: number },
 ): Promise<RunRow[]> {
   const query = db<RunRow>("runs")
     .where("kap_id", kapId)
