@@ -164,7 +164,7 @@ async function proveMember(
   request: IncomingMessage,
 ): Promise<string | null> {
   const caller = await resolveCaller(deps, presented, {
-    address: clientAddress(request, new Set(deps.config.trustedProxies)),
+    address: clientAddress(request, deps.config.trustedProxies),
     userAgent: request.headers["user-agent"] ?? null,
     requestId: requestIdOf(request.headers["x-request-id"]),
   });

@@ -50,10 +50,11 @@ export async function serveKap(
   try {
     const credential = readCallCredential(host, request, deps.addresses.scheme);
     const buffered = await bufferBody(request, credential);
-    await countCall(deps, request, response, credential);
+    const token = credential.token === null ? null : parseSecret(credential.token);
+    const digest = token?.digest ?? (credential.token === null ? null : digestSecret(credential.token));
+    await countCall(deps, request, response, credential, digest);
     const call: Call = { deps, request, response, requestId, runId, credential, buffered };
     const proof = await proveSignature(deps, host, credential, request, buffered);
-    const token = credential.token === null ? null : parseSecret(credential.token);
     if (credential.token !== null && token === null) throw badToken(credential);
     const admission = await admit(deps.postgres.hot, {
       slug: host.zone === "kap" ? host.slug : null,
@@ -90,11 +91,15 @@ async function bufferBody(request: IncomingMessage, credential: CallCredential):
   return null;
 }
 
-async function countCall(deps: Deps, request: IncomingMessage, response: ServerResponse, credential: CallCredential): Promise<void> {
+async function countCall(
+  deps: Deps,
+  request: IncomingMessage,
+  response: ServerResponse,
+  credential: CallCredential,
+  digest: Buffer | null,
+): Promise<void> {
   const bucket =
-    credential.token === null
-      ? `call-address:${clientAddress(request, new Set(deps.config.trustedProxies))}`
-      : `call:${digestSecret(credential.token).toString("base64url")}`;
+    digest === null ? `call-address:${clientAddress(request, deps.config.trustedProxies)}` : `call:${digest.toString("base64url")}`;
   const state = await deps.limiter.take(bucket, credential.token === null ? deps.config.requestsPerMinute : deps.config.callsPerMinute);
   for (const [name, value] of Object.entries(rateHeaders(state))) response.setHeader(name, value);
   checkRate(state, credential.token === null ? "calls a minute from this address" : "calls a minute with this token");

@@ -67,7 +67,7 @@ export async function serveDoorway(deps: Deps, slug: string, request: IncomingMe
   response.setHeader("x-request-id", requestId);
   for (const [name, value] of Object.entries(pageHeaders())) response.setHeader(name, value);
   try {
-    const address = clientAddress(request, new Set(deps.config.trustedProxies));
+    const address = clientAddress(request, deps.config.trustedProxies);
     checkRate(await deps.limiter.take(`call-address:${address}`, deps.config.requestsPerMinute), "calls a minute from this address");
     await answerDoorway(deps, slug, request, response);
   } catch (error) {

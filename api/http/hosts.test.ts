@@ -43,7 +43,7 @@ test("X-Forwarded-For counts only from a configured proxy, and only its newest e
   const from = (remoteAddress: string, forwarded?: string) =>
     clientAddress(
       { socket: { remoteAddress }, headers: forwarded === undefined ? {} : { "x-forwarded-for": forwarded } } as IncomingMessage,
-      new Set(["10.0.0.1", "10.0.0.2"]),
+      ["10.0.0.1", "10.0.0.2"],
     );
   expect(from("203.0.113.9", "198.51.100.1")).toBe("203.0.113.9");
   expect(from("::ffff:203.0.113.9")).toBe("203.0.113.9");

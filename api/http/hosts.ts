@@ -73,12 +73,12 @@ export function createAddresses(options: { domain: string; scheme: "http" | "htt
  * The address a request comes from: the socket's, or, when that is a configured proxy, the newest entry of X-Forwarded-For that is not one
  * (decided §2: the header counts only from configured proxies).
  */
-export function clientAddress(request: IncomingMessage, trustedProxies: ReadonlySet<string>): string {
+export function clientAddress(request: IncomingMessage, trustedProxies: readonly string[]): string {
   let address = plainAddress(request.socket.remoteAddress ?? "");
-  if (!trustedProxies.has(address)) return address;
+  if (!trustedProxies.includes(address)) return address;
   const forwarded = request.headers["x-forwarded-for"];
   const hops = (Array.isArray(forwarded) ? forwarded.join(",") : (forwarded ?? "")).split(",").map((hop) => plainAddress(hop.trim()));
-  while (trustedProxies.has(address)) {
+  while (trustedProxies.includes(address)) {
     const next = hops.pop();
     if (next === undefined || next === "") break;
     address = next;

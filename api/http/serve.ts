@@ -91,7 +91,7 @@ function arrive(deps: Deps, request: IncomingMessage, response: ServerResponse):
   return {
     host: deps.addresses.read(request.headers.host),
     requestId,
-    address: clientAddress(request, new Set(deps.config.trustedProxies)),
+    address: clientAddress(request, deps.config.trustedProxies),
   };
 }
 
