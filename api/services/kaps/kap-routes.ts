@@ -1,7 +1,8 @@
 import { z } from "zod";
+import type { Deps } from "../../deps.ts";
 import { cursorQuery, encodeCursor, limitQuery, pageOf } from "../../http/page.ts";
 import { Refusal } from "../../http/refusal.ts";
-import { type Route, route } from "../../http/route.ts";
+import { type Reply, type Route, route } from "../../http/route.ts";
 import { listTriggers, presentTrigger } from "../triggers/trigger.ts";
 import { createKap } from "./create.ts";
 import { readContents } from "./file-set.ts";
@@ -101,8 +102,7 @@ export const kapRoutes: readonly Route[] = [
     body: bodies.rename,
     responses: aKap,
     async handler({ deps, caller, client, resource, body }) {
-      const kap = await renameKap(deps, caller, client, resource.id, body.name);
-      return { status: 200, body: { kap: presentKap(kap, deps.addresses) } };
+      return replyKap(deps, await renameKap(deps, caller, client, resource.id, body.name));
     },
   }),
   route({
@@ -128,8 +128,7 @@ export const kapRoutes: readonly Route[] = [
     load: loadKap,
     responses: aKap,
     async handler({ deps, caller, client, resource }) {
-      const kap = await deleteKap(deps, caller, client, resource.id);
-      return { status: 200, body: { kap: presentKap(kap, deps.addresses) } };
+      return replyKap(deps, await deleteKap(deps, caller, client, resource.id));
     },
   }),
   route({
@@ -141,8 +140,7 @@ export const kapRoutes: readonly Route[] = [
     load: loadKap,
     responses: aKap,
     async handler({ deps, caller, client, resource }) {
-      const kap = await recoverKap(deps, caller, client, resource.id);
-      return { status: 200, body: { kap: presentKap(kap, deps.addresses) } };
+      return replyKap(deps, await recoverKap(deps, caller, client, resource.id));
     },
   }),
   route({
@@ -173,8 +171,7 @@ export const kapRoutes: readonly Route[] = [
     body: bodies.disable,
     responses: aKap,
     async handler({ deps, caller, client, resource, body }) {
-      const kap = await disableKap(deps, caller, client, resource.id, body.reason);
-      return { status: 200, body: { kap: presentKap(kap, deps.addresses) } };
+      return replyKap(deps, await disableKap(deps, caller, client, resource.id, body.reason));
     },
   }),
   route({
@@ -186,11 +183,12 @@ export const kapRoutes: readonly Route[] = [
     load: loadKap,
     responses: aKap,
     async handler({ deps, caller, client, resource }) {
-      const kap = await enableKap(deps, caller, client, resource.id);
-      return { status: 200, body: { kap: presentKap(kap, deps.addresses) } };
+      return replyKap(deps, await enableKap(deps, caller, client, resource.id));
     },
   }),
 ];
+
+const replyKap = (deps: Deps, kap: KapRow): Reply => ({ status: 200, body: { kap: presentKap(kap, deps.addresses) } });
 
 /** 422: what goes public must say so twice (spec 3 §5 B rule 6). */
 export function confirmPublicRequired(): Refusal {
