@@ -24,6 +24,8 @@ const unfinishedFile = join(modules, ".kapstone-unfinished");
 const lockBeatMs = 2_000;
 const lockDeadMs = 120_000; // older than this it is a dead one's, even if its process number lives again in somebody else
 
+const lastBreathMs = 5_000; // between a program's word that it ends and its end
+
 const signals = ["SIGINT", "SIGTERM", "SIGHUP"];
 
 class Problem extends Error {}
@@ -241,6 +243,14 @@ function run([command, args]) {
       stop("SIGTERM");
     }, 1_000);
   }
+  // A program that says that it ends but hangs in its native clean-up is ended here.
+  child.on("message", (message) => {
+    if (typeof message?.ends !== "number") return;
+    setTimeout(() => {
+      process.kill(-child.pid, "SIGKILL");
+      process.exit(message.ends);
+    }, lastBreathMs);
+  });
   child.once("error", (error) => fail(`Cannot run ${command}: ${error.message}`));
   child.once("exit", (code, signal) => process.exit(code ?? 128 + constants.signals[signal]));
 }
