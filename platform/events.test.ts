@@ -89,3 +89,25 @@ test("listeners are woken by a commit, also after their connection was cut", asy
   await until(() => woken > after);
   stop();
 });
+
+test("what is older than it is kept for goes, always from the front, and numbers go on where they were", async () => {
+  const { knex } = database.postgres;
+  for (const kind of ["old", "older-but-later", "young"]) await events.publish(knex, { org_id: org, kind, payload: {} });
+  await events.head();
+  const age = (kind: string, hours: number) =>
+    knex.raw("update events set created_at = now() - make_interval(hours => ?) where kind = ?", [hours, kind] as never);
+  await knex.raw("update events set created_at = now() - interval '3 days' where kind not in ('old', 'older-but-later', 'young')");
+  await age("old", 25);
+  await events.publish(knex, { org_id: org, kind: "late", payload: {} });
+  const head = await events.head();
+  await age("late", 30); // behind a young one: it stays until that one goes
+  await age("older-but-later", 26);
+  expect(await events.sweep(24)).toBeGreaterThanOrEqual(2);
+  expect(await events.oldest()).toBe(head - 1);
+  expect((await events.read({ org_id: org }, 0, 10)).map(({ kind }) => kind)).toEqual(["young", "late"]);
+  await age("young", 25);
+  expect(await events.sweep(24)).toBe(2);
+  expect([await events.oldest(), await events.head()]).toEqual([head + 1, head]);
+  await events.publish(knex, { org_id: org, kind: "next", payload: {} });
+  expect((await events.read({ org_id: org }, head, 10)).map(({ position }) => position)).toEqual([head + 1]);
+});

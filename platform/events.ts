@@ -41,8 +41,10 @@ export interface EventLog {
   read(filter: EventFilter, after: number, limit: number): Promise<LoggedEvent[]>;
   /** The newest position: where a reader without a past starts. */
   head(): Promise<number>;
-  /** The oldest position still kept; what is asked for before it gets a gap. */
+  /** The oldest position still kept, or the next one when none is; what is asked for before it gets a gap. */
   oldest(): Promise<number>;
+  /** Removes what is older than so many hours, always from the front, so that what is kept has no hole. Answers how many. */
+  sweep(hours: number): Promise<number>;
   /** Calls `wake` whenever there may be something new. Returns the way to stop. */
   onChange(wake: () => void): () => void;
   close(): Promise<void>;
@@ -122,9 +124,19 @@ export function openEventLog(postgres: Postgres, log: Logger): EventLog {
     },
     async oldest() {
       const { rows } = await postgres.knex.raw<{ rows: { oldest: number }[] }>(
-        "select coalesce(min(position), (select last_position from event_counter)) as oldest from events where position is not null",
+        "select coalesce(min(position), (select last_position + 1 from event_counter)) as oldest from events where position is not null",
       );
       return rows[0]?.oldest ?? 0;
+    },
+    async sweep(hours) {
+      // Up to the first event that is still young: a slow transaction may have put an older one behind it, which goes with the next round.
+      const { rowCount } = await postgres.knex.raw<{ rowCount: number }>(
+        `with young as (select position from events where position is not null and created_at >= now() - make_interval(hours => :hours)
+                        order by position limit 1)
+         delete from events where position < coalesce((select position from young), (select last_position + 1 from event_counter))`,
+        { hours } as never,
+      );
+      return rowCount;
     },
     onChange(wake) {
       waiters.add(wake);

@@ -57,18 +57,22 @@ export function mintSecret(prefix: SecretPrefix): MintedSecret {
 }
 
 /**
- * Reads a presented secret. Returns null when its prefix is unknown, its length or alphabet is off, or its checksum does not hold:
- * a mistyped or truncated secret is refused without a database call.
+ * The prefix of a presented secret. Null when it is unknown, the length is off, or the checksum does not hold: a mistyped or truncated secret
+ * is refused without a database call.
  */
-export function parseSecret(text: string): { prefix: SecretPrefix; digest: Buffer } | null {
+export function secretPrefixOf(text: string): SecretPrefix | null {
   for (const prefix of secretPrefixes) {
     if (!text.startsWith(prefix)) continue;
     if (text.length !== prefix.length + randomChars + checksumChars) continue;
-    const body = text.slice(0, -checksumChars);
-    if (checksum(body) !== text.slice(-checksumChars)) return null;
-    return { prefix, digest: digestSecret(text) };
+    return checksum(text.slice(0, -checksumChars)) === text.slice(-checksumChars) ? prefix : null;
   }
   return null;
+}
+
+/** Reads a presented secret: its prefix and the digest by which it is looked up. Null where `secretPrefixOf` says so. */
+export function parseSecret(text: string): { prefix: SecretPrefix; digest: Buffer } | null {
+  const prefix = secretPrefixOf(text);
+  return prefix === null ? null : { prefix, digest: digestSecret(text) };
 }
 
 /** The published pattern of each kind, for secret scanners: prefix, 43 base62 characters, 6 checksum characters. */

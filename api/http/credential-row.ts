@@ -51,11 +51,11 @@ const alive = `
   and (c.member_id is null or m.removed_at is null) and (c.agent_id is null or g.deleted_at is null)
   and (${idleMinutes} is null or coalesce(c.last_used_at, c.created_at) > now() - make_interval(mins => ${idleMinutes}))`;
 
-/** A key, token or session by the digest of its secret. */
-export const bySecret = {
-  name: "credential-by-secret",
-  text: `select ${columns} from credential_secrets s join credentials c on c.id = s.credential_id ${joins}
-         where s.digest = $1 and (s.live_until is null or s.live_until > now()) and ${alive}`,
+/** Keys, tokens and sessions by the digests of their secrets. */
+export const bySecrets = {
+  name: "credentials-by-secret",
+  text: `select s.digest, ${columns} from credential_secrets s join credentials c on c.id = s.credential_id ${joins}
+         where s.digest = any($1::bytea[]) and (s.live_until is null or s.live_until > now()) and ${alive}`,
 };
 /** The session of a JWT by its id. */
 export const bySession = {

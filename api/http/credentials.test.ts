@@ -1,9 +1,11 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { describe, expect, test } from "vitest";
+import { digestSecret } from "../../platform/secrets.ts";
 import { presentedCredential, sessionCookieName } from "./credentials.ts";
 
 const cookieName = sessionCookieName("http");
-const read = (headers: IncomingHttpHeaders) => presentedCredential({ headers } as IncomingMessage, cookieName);
+const read = (headers: IncomingHttpHeaders) =>
+  presentedCredential({ headers, rawHeaders: Object.entries(headers).flat() } as IncomingMessage, cookieName);
 
 describe("the one credential of a request", () => {
   test.each<[string, IncomingHttpHeaders, { text: string; via: string } | null]>([
@@ -24,7 +26,7 @@ describe("the one credential of a request", () => {
       { text: "sk", via: "x-api-key" },
     ],
   ])("%s", (_, headers, expected) => {
-    expect(read(headers)).toEqual(expected);
+    expect(read(headers)).toEqual(expected && { ...expected, digest: digestSecret(expected.text) });
   });
 
   test.each<[string, IncomingHttpHeaders]>([

@@ -1,11 +1,12 @@
 import type { IncomingMessage } from "node:http";
 import { parseCookie } from "cookie";
 import { isId } from "#platform/ids.ts";
-import { digestSecret, parseSecret } from "#platform/secrets.ts";
+import { digestSecret, secretPrefixOf } from "#platform/secrets.ts";
 import type { Deps } from "../deps.ts";
 import { unauthenticated } from "./access.ts";
 import type { Caller, CredentialKind } from "./caller.ts";
-import { byRuntimeToken, bySecret, bySession, byStoreToken, type CredentialRow, touch } from "./credential-row.ts";
+import { lookUpSecret } from "./credential-lookup.ts";
+import { byRuntimeToken, bySession, byStoreToken, type CredentialRow, touch } from "./credential-row.ts";
 import { permissionsOfRole } from "./permissions.ts";
 import { Refusal, refuse } from "./refusal.ts";
 
@@ -13,6 +14,13 @@ import { Refusal, refuse } from "./refusal.ts";
 export interface Presented {
   text: string;
   via: "x-api-key" | "authorization" | "x-session-token" | "cookie";
+  /** SHA-256 of the text: what a secret is found by, and what the requests of a credential are counted under. */
+  digest: Buffer;
+}
+
+/** A credential's text with its digest, taken once a request. */
+export function presentedAs(via: Presented["via"], text: string): Presented {
+  return { text, via, digest: digestSecret(text) };
 }
 
 /** The name of the session cookie; `__Host-` on https, so that no sibling host can set it (decided §2). */
@@ -25,11 +33,13 @@ export function sessionCookieName(scheme: "http" | "https"): string {
  * A cookie is sent by browsers unasked, so beside an explicit credential it does not count.
  */
 export function presentedCredential(request: IncomingMessage, cookieName: string): Presented | null {
-  const found: Presented[] = [];
+  const found: Pick<Presented, "text" | "via">[] = [];
   const key = request.headers["x-api-key"];
   if (typeof key === "string" && key !== "") found.push({ text: key, via: "x-api-key" });
   const authorization = request.headers.authorization;
   if (authorization !== undefined) {
+    if (isRepeated(request, "authorization"))
+      throw refuse("BAD_REQUEST", "the request carries Authorization more than once: send exactly one");
     const match = /^Bearer +(\S+)$/i.exec(authorization.trim());
     found.push({ text: match?.[1] ?? "", via: "authorization" });
   }
@@ -41,9 +51,19 @@ export function presentedCredential(request: IncomingMessage, cookieName: string
       `the request carries more than one credential (${found.map((entry) => entry.via).join(" and ")}): send exactly one`,
     );
   }
-  if (found[0]) return found[0];
+  if (found[0]) return presentedAs(found[0].via, found[0].text);
   const cookie = request.headers.cookie === undefined ? undefined : parseCookie(request.headers.cookie)[cookieName];
-  return cookie ? { text: cookie, via: "cookie" } : null;
+  return cookie ? presentedAs("cookie", cookie) : null;
+}
+
+/** Whether a request carries a header more than once where Node's parser keeps the first without a word. `name` in lower case. */
+export function isRepeated(request: IncomingMessage, name: string): boolean {
+  let count = 0;
+  for (let at = 0; at < request.rawHeaders.length; at += 2) {
+    const header = request.rawHeaders[at] as string;
+    if (header.length === name.length && header.toLowerCase() === name) count += 1;
+  }
+  return count > 1;
 }
 
 /** Where each kind may stand (spec 1 §2.1): keys in x-api-key, sessions and app tokens as Bearer. */
@@ -91,8 +111,9 @@ async function findCredential(
   deps: Deps,
   presented: Presented,
 ): Promise<{ row: CredentialRow; kind: CredentialKind; expiresAt: Date | null }> {
+  const { hot } = deps.postgres;
   const first = async (query: { name: string; text: string }, value: unknown): Promise<CredentialRow> => {
-    const { rows } = await deps.postgres.hot.query<CredentialRow>({ ...query, values: [value] });
+    const { rows } = await hot.query<CredentialRow>({ ...query, values: [value] });
     if (!rows[0]) throw unauthenticated();
     return rows[0];
   };
@@ -104,13 +125,13 @@ async function findCredential(
     return { row, kind: "jwt", expiresAt: new Date(claims.exp * 1000) };
   }
   if (presented.via === "authorization" && runtimeTokenForm.test(presented.text)) {
-    const row = await first(byRuntimeToken, digestSecret(presented.text));
+    const row = await first(byRuntimeToken, presented.digest);
     return { row, kind: row.kind, expiresAt: null };
   }
-  const secret = parseSecret(presented.text);
-  if (!secret) throw unauthenticated();
-  const row = await first(secret.prefix === "kst1_" ? byStoreToken : bySecret, secret.digest);
-  if (!placeOf[row.kind]?.includes(presented.via)) throw unauthenticated();
+  const prefix = secretPrefixOf(presented.text);
+  if (!prefix) throw unauthenticated();
+  const row = prefix === "kst1_" ? await first(byStoreToken, presented.digest) : await lookUpSecret(hot, presented.digest);
+  if (!row || !placeOf[row.kind]?.includes(presented.via)) throw unauthenticated();
   return { row, kind: row.kind, expiresAt: row.expires_at };
 }
 

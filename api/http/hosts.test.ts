@@ -39,6 +39,14 @@ test("every address the system prints is read back as what it is", () => {
   expect(local.kap("hits")).toBe("http://hits.kaps.localhost:8080");
 });
 
+test("a proxy may be any address of a network: those of an ingress controller's pods change", () => {
+  const proxies = ["10.244.0.0/16", "fd00::/8", "192.0.2.7"];
+  const from = (remoteAddress: string) =>
+    clientAddress({ socket: { remoteAddress }, headers: { "x-forwarded-for": "198.51.100.1" } } as unknown as IncomingMessage, proxies);
+  for (const proxy of ["10.244.7.9", "::ffff:10.244.7.9", "fd12::1", "192.0.2.7"]) expect(from(proxy)).toBe("198.51.100.1");
+  for (const other of ["10.245.0.1", "fe80::1", "192.0.2.8"]) expect(from(other)).toBe(other);
+});
+
 test("X-Forwarded-For counts only from a configured proxy, and only its newest entry that is no proxy", () => {
   const from = (remoteAddress: string, forwarded?: string) =>
     clientAddress(

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import { BlockList, isIP, isIPv6 } from "node:net";
 
 /** Where a request is addressed (decided §1). */
 export type Host =
@@ -75,15 +76,34 @@ export function createAddresses(options: { domain: string; scheme: "http" | "htt
  */
 export function clientAddress(request: IncomingMessage, trustedProxies: readonly string[]): string {
   let address = plainAddress(request.socket.remoteAddress ?? "");
-  if (!trustedProxies.includes(address)) return address;
+  if (trustedProxies.length === 0) return address;
+  const isProxy = proxiesOf(trustedProxies);
+  if (!isProxy(address)) return address;
   const forwarded = request.headers["x-forwarded-for"];
   const hops = (Array.isArray(forwarded) ? forwarded.join(",") : (forwarded ?? "")).split(",").map((hop) => plainAddress(hop.trim()));
-  while (trustedProxies.includes(address)) {
+  while (isProxy(address)) {
     const next = hops.pop();
     if (next === undefined || next === "") break;
     address = next;
   }
   return address;
+}
+
+const proxyLists = new WeakMap<readonly string[], (address: string) => boolean>();
+
+/** Tells whether an address is one of the configured proxies. The list is read once. */
+function proxiesOf(entries: readonly string[]): (address: string) => boolean {
+  const known = proxyLists.get(entries);
+  if (known) return known;
+  const list = new BlockList();
+  for (const entry of entries) {
+    const [address = "", prefix] = entry.split("/", 2);
+    const family = isIPv6(address) ? "ipv6" : "ipv4";
+    list.addSubnet(address, prefix === undefined ? (family === "ipv6" ? 128 : 32) : Number(prefix), family);
+  }
+  const isProxy = (address: string): boolean => isIP(address) !== 0 && list.check(address, isIPv6(address) ? "ipv6" : "ipv4");
+  proxyLists.set(entries, isProxy);
+  return isProxy;
 }
 
 function plainAddress(address: string): string {

@@ -1,5 +1,6 @@
 import { z } from "zod";
-import { invalid } from "./refusal.ts";
+import { isId } from "#platform/ids.ts";
+import { invalid, type Refusal } from "./refusal.ts";
 
 const wholeNumber = z.string().regex(/^\d+$/, "must be a whole number").transform(Number);
 
@@ -28,7 +29,25 @@ export function decodeCursor(cursor: string, count: number, path = "cursor"): (s
   } catch {
     // refused below
   }
-  throw invalid({ path, message: "is not a cursor of this list: use the next_cursor of its last page" });
+  throw foreignCursor(path);
+}
+
+/** The id a cursor of one part stands for; refuses any other cursor, or what only looks like one. */
+export function idOfCursor(cursor: string): string {
+  const [id] = decodeCursor(cursor, 1);
+  if (typeof id !== "string" || !isId(id)) throw foreignCursor("cursor");
+  return id;
+}
+
+/** The whole number a cursor of one part stands for, within PostgreSQL's int4; refuses any other. */
+export function numberOfCursor(cursor: string): number {
+  const [number] = decodeCursor(cursor, 1);
+  if (typeof number !== "number" || (number | 0) !== number) throw foreignCursor("cursor");
+  return number;
+}
+
+function foreignCursor(path: string): Refusal {
+  return invalid({ path, message: "is not a cursor of this list: use the next_cursor of its last page" });
 }
 
 /** Splits `limit + 1` rows into a page and the cursor of the next one. */

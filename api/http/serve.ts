@@ -2,18 +2,18 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import express, { type Express } from "express";
 import type { z } from "zod";
-import { digestSecret } from "#platform/secrets.ts";
 import type { Deps } from "../deps.ts";
 import { checkKind, checkRights, unauthenticated } from "./access.ts";
 import { checkDeclaredLength, hasBody, mediaType, parseJson, readBody } from "./body.ts";
 import type { Caller } from "./caller.ts";
-import { presentedCredential, resolveCaller, sessionCookieName } from "./credentials.ts";
+import { isRepeated, presentedCredential, resolveCaller, sessionCookieName } from "./credentials.ts";
 import { type EnvelopeName, envelopeOfPath, envelopes } from "./envelopes.ts";
 import { clientAddress, type Host } from "./hosts.ts";
 import { idempotencyKeyOf, once } from "./idempotency.ts";
 import { checkRate, rateHeaders } from "./rate-limit.ts";
 import { invalid, notFound, Refusal, refuse } from "./refusal.ts";
 import { requestIdOf } from "./request-id.ts";
+import { type NoteRequest, requestTimes } from "./request-times.ts";
 import type { Context, Method, Reply, Route, Service } from "./route.ts";
 import { inWorkspace } from "./workspace.ts";
 
@@ -34,6 +34,7 @@ interface Arrival {
 export function createServiceApp(deps: Deps, services: readonly Service[]): Express {
   const app = express();
   app.disable("x-powered-by").disable("etag").set("case sensitive routing", true).set("strict routing", true);
+  const note = requestTimes(deps.metrics);
   const byPath = new Map<string, { service: Service; routes: Map<Method, Route> }>();
   for (const service of services) {
     for (const route of service.routes) {
@@ -44,7 +45,7 @@ export function createServiceApp(deps: Deps, services: readonly Service[]): Expr
     }
   }
   for (const [path, entry] of [...byPath].sort(([a], [b]) => compareSpecificity(a, b))) {
-    app.all(expressPath(path), (request, response) => answer(deps, entry.service, entry.routes, request, response));
+    app.all(expressPath(path), (request, response) => answer(deps, entry.service, entry.routes, note, request, response));
   }
   app.use((request, response) => {
     const arrival = arrive(deps, request, response);
@@ -99,22 +100,29 @@ async function answer(
   deps: Deps,
   service: Service,
   routes: Map<Method, Route>,
+  note: NoteRequest,
   request: express.Request,
   response: express.Response,
 ): Promise<void> {
+  const startedMs = performance.now();
   const arrival = arrive(deps, request, response);
+  const method = request.method as Method;
+  const route = routes.get(method) ?? (method === "HEAD" ? routes.get("GET") : undefined);
+  let isStream = false;
   try {
-    const method = request.method as Method;
-    const route = routes.get(method) ?? (method === "HEAD" ? routes.get("GET") : undefined);
     if (!route) {
       const allow = [...routes.keys(), ...(routes.has("GET") && !routes.has("HEAD") ? ["HEAD"] : [])].join(", ");
       throw refuse("METHOD_NOT_ALLOWED", `${request.method} is not a method of this path: it has ${allow}`, { headers: { allow } });
     }
+    if (isRepeated(request, "host")) throw refuse("BAD_REQUEST", "the request names its host more than once: send one Host header");
     if (arrival.host.zone === "unknown") throw notFound(`the host ${request.headers.host ?? "(none)"}`);
-    await write(request, response, await perform(deps, service, route, arrival, request, response));
+    const reply = await perform(deps, service, route, arrival, request, response);
+    isStream = reply.stream !== undefined || response.headersSent;
+    await write(request, response, reply);
   } catch (error) {
     refuseWith(deps, service.envelope, error, arrival, request, response);
   }
+  if (route && !isStream) note(route, response.statusCode, startedMs); // how long a stream lasts is the caller's affair
 }
 
 async function perform(
@@ -190,7 +198,7 @@ async function identify(
     throw unauthenticated();
   }
   const limit = route.limit === "store" ? deps.config.callsPerMinute : perMinute;
-  const bucket = `credential:${route.limit === "store" ? "store:" : ""}${digestSecret(presented.text).toString("base64url")}`;
+  const bucket = `credential:${route.limit === "store" ? "store:" : ""}${presented.digest.toString("base64url")}`;
   const facts = { address: arrival.address, userAgent: request.headers["user-agent"] ?? null, requestId: arrival.requestId };
   let caller: Caller;
   try {

@@ -38,6 +38,10 @@ export async function streamEvents(context: Context<unknown, unknown, unknown, u
     "x-accel-buffering": "no",
     connection: "close",
   });
+  if (request.method === "HEAD") {
+    response.end();
+    return { status: 200 };
+  }
   request.socket.setKeepAlive(true);
   response.write(": connected\n\n");
   if (resume.gap)

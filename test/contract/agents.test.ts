@@ -3,6 +3,7 @@ import { request as httpRequest, type IncomingMessage } from "node:http";
 import { afterAll, describe, expect, test } from "vitest";
 import { services } from "../../api/app.ts";
 import { agentSubject, heraldSubject } from "../../api/services/agents/agent.ts";
+import { authSweepJob } from "../../api/services/auth/sweep.ts";
 import { until } from "../harness/wait.ts";
 import { type Org, signUp, startServices } from "./auth-app.ts";
 
@@ -153,6 +154,28 @@ describe("the stream", () => {
     const stream = await openStream(agent.id, agent.key, id);
     await until(() => stream.text.includes("event: gap"));
     stream.close();
+  });
+
+  test("an id older than what is kept gets an event: gap, then everything that is kept; an id at the edge misses nothing", async () => {
+    const agent = await newAgent();
+    const subject = agentSubject(agent.id);
+    await publish(subject, 1);
+    const gone = await app.deps.events.head();
+    await app.deps.db("events").update({ created_at: app.deps.db.raw("now() - interval '25 hours'") });
+    await publish(subject, 2);
+    await app.deps.events.head();
+    await authSweepJob(app.deps)["auth.sweep"]!({}, { id: "1", attempt: 1, signal: new AbortController().signal });
+    const late = await openStream(agent.id, agent.key, String(gone - 1));
+    await until(() => eventsOf(late).length === 2);
+    expect(eventsOf(late).map(({ event, data }) => [event, data.n])).toEqual([
+      ["gap", undefined],
+      ["message.received", 2],
+    ]);
+    late.close();
+    const edge = await openStream(agent.id, agent.key, String(gone));
+    await until(() => eventsOf(edge).length === 1);
+    expect(eventsOf(edge)[0]).toMatchObject({ event: "message.received", data: { n: 2 } });
+    edge.close();
   });
 
   test("closes within a second of the key's revocation, and stays closed", async () => {

@@ -107,6 +107,27 @@ describe("sign-in settings", () => {
     );
   });
 
+  test("an image has an address of its own, which shows that image for good or nothing", async () => {
+    const org = await signUp(app);
+    const logoUrl = async (): Promise<string> =>
+      (await app.call({ path: `/v1/auth/branding?org=${org.slug}` })).json<{ branding: { logo_url: string } }>().branding.logo_url;
+    await send("PATCH", "/v1/auth/settings", org.auth, { branding: { logo: png } });
+    const { host, pathname } = new URL(await logoUrl());
+    const image = await app.call({ host, path: pathname });
+    expect([image.status, image.headers["content-type"], image.bytes.toString("hex")]).toEqual([200, "image/png", "89504e470d0a1a0a0000"]);
+    expect(image.headers).toMatchObject({
+      "cache-control": "public, max-age=31536000, immutable",
+      "x-content-type-options": "nosniff",
+      "content-security-policy": "default-src 'none'; sandbox",
+    });
+    const other = `data:image/png;base64,${Buffer.from("89504e470d0a1a0a0001", "hex").toString("base64")}`;
+    await send("PATCH", "/v1/auth/settings", org.auth, { branding: { logo: other } });
+    expect((await app.call({ host, path: pathname })).status).toBe(404);
+    expect((await app.call({ host, path: new URL(await logoUrl()).pathname })).status).toBe(200);
+    expect((await app.call({ host, path: pathname.replace("/logo/", "/background_image/") })).status).toBe(404);
+    expect((await app.call({ host, path: pathname.replace("/logo/", "/settings/") })).status).toBe(404);
+  });
+
   test("the branding is public by slug or host; owners and admins alone see and change the settings", async () => {
     const org = await signUp(app);
     await send("PATCH", "/v1/auth/settings", org.auth, { branding: { layout: "full-background" } });
@@ -117,7 +138,10 @@ describe("sign-in settings", () => {
       const answer = await app.call(request);
       expect([answer.status, answer.json()]).toEqual([
         200,
-        { org: { slug: org.slug, name: org.slug }, branding: { ...defaults.branding, layout: "full-background" } },
+        {
+          org: { slug: org.slug, name: org.slug },
+          branding: { ...defaults.branding, layout: "full-background", logo_url: null, background_image_url: null },
+        },
       ]);
     }
     expect((await app.call({ path: "/v1/auth/branding?org=no-such-org" })).status).toBe(404);

@@ -3,7 +3,7 @@ import { newId } from "#platform/ids.ts";
 import { members, scoped } from "../../http/access.ts";
 import { actorOf } from "../../http/caller.ts";
 import { id, idParams, listOf, nameText, pageQuery, timestamp } from "../../http/fields.ts";
-import { decodeCursor, encodeCursor, pageOf } from "../../http/page.ts";
+import { encodeCursor, idOfCursor, pageOf } from "../../http/page.ts";
 import { notFound } from "../../http/refusal.ts";
 import { route } from "../../http/route.ts";
 import { recordAudit } from "../auth/audit.ts";
@@ -43,7 +43,7 @@ const list = route({
       .db("agents")
       .where({ org_id: caller.org.id, deleted_at: null })
       .modify((select) => {
-        if (query.cursor !== undefined) select.where("id", "<", String(decodeCursor(query.cursor, 1)[0]));
+        if (query.cursor !== undefined) select.where("id", "<", idOfCursor(query.cursor));
       })
       .orderBy("id", "desc")
       .limit(query.limit + 1)

@@ -3,7 +3,7 @@ import { z } from "zod";
 import type { Db } from "#platform/postgres.ts";
 import { members } from "../../http/access.ts";
 import { id, instant, listOf, pageQuery, timestamp } from "../../http/fields.ts";
-import { decodeCursor, encodeCursor, pageOf } from "../../http/page.ts";
+import { encodeCursor, idOfCursor, pageOf } from "../../http/page.ts";
 import { route } from "../../http/route.ts";
 import { recordAudit } from "./audit.ts";
 
@@ -66,7 +66,7 @@ const list = route({
   query: pageQuery.extend(filters.shape),
   responses: { 200: { description: "A page of the audit", schema: listOf(auditEvent) } },
   handler: async ({ deps, caller, query }) => {
-    const before = query.cursor === undefined ? null : String(decodeCursor(query.cursor, 1)[0]);
+    const before = query.cursor === undefined ? null : idOfCursor(query.cursor);
     const rows = await select(deps.db, caller.org.id, query, before, query.limit + 1);
     const { items, next_cursor } = pageOf(rows, query.limit, (row) => encodeCursor([row.id]));
     return { status: 200, body: { items, next_cursor } };

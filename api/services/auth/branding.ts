@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { Db } from "#platform/postgres.ts";
 import { type Detail, invalid } from "../../http/refusal.ts";
-import { bytesOfDataUrl, imageLimits, storedImage } from "./image.ts";
+import { bytesOfDataUrl, digestOfImage, imageLimits, imageTypeOf, storedImage } from "./image.ts";
 
 export const layouts = ["centered", "left-panel", "right-panel", "full-background"] as const;
 export const modes = ["light", "dark"] as const;
@@ -38,11 +38,28 @@ export async function readBranding(db: Db, orgId: string): Promise<Branding> {
   return row ?? plain;
 }
 
+/** The images of a login page: fields of the branding, and last words but one of their addresses. */
+export const brandingImages = ["logo", "background_image"] as const;
+export type BrandingImage = (typeof brandingImages)[number];
+
+/** The path at which a stored image is served; another image has another path, so whoever has it may keep it for good. Null when there is none. */
+export function imagePath(branding: Branding, image: BrandingImage, slug: string): string | null {
+  const bytes = bytesOfDataUrl(branding[image] ?? "");
+  return bytes && `/v1/auth/branding/${slug}/${image}/${digestOfImage(bytes)}`;
+}
+
+/** A stored image and its type, when it is still the one of that digest. */
+export function imageOf(branding: Branding, image: BrandingImage, digest: string): { bytes: Buffer; type: string } | null {
+  const bytes = bytesOfDataUrl(branding[image] ?? "");
+  const type = bytes && imageTypeOf(bytes);
+  return bytes && type && digestOfImage(bytes) === digest ? { bytes, type } : null;
+}
+
 /** Stores a change of the branding; refuses images over their limit or of another kind than their bytes are (422). */
 export async function changeBranding(db: Db, orgId: string, patch: z.infer<typeof brandingPatch>): Promise<void> {
   const next = { ...patch };
   const problems: Detail[] = [];
-  for (const field of ["logo", "background_image"] as const) {
+  for (const field of brandingImages) {
     const text = patch[field];
     if (typeof text !== "string") continue;
     const bytes = bytesOfDataUrl(text);

@@ -1,7 +1,7 @@
 import { isId } from "#platform/ids.ts";
 import type { Db } from "#platform/postgres.ts";
 import type { Caller } from "../../http/caller.ts";
-import { decodeCursor, encodeCursor, pageOf } from "../../http/page.ts";
+import { encodeCursor, idOfCursor, pageOf } from "../../http/page.ts";
 import { notFound } from "../../http/refusal.ts";
 import type { NewCredential } from "./minting.ts";
 
@@ -67,7 +67,7 @@ export async function listCredentials(
     .whereIn("org_id", pairOf(db, caller))
     .where({ kind, revoked_at: null, ...narrow })
     .modify((query) => {
-      if (page.cursor !== undefined) query.where("id", "<", String(decodeCursor(page.cursor, 1)[0]));
+      if (page.cursor !== undefined) query.where("id", "<", idOfCursor(page.cursor));
     })
     .orderBy("id", "desc")
     .limit(page.limit + 1)

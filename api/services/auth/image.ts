@@ -1,3 +1,5 @@
+import { createHash } from "node:crypto";
+
 const kib = 1024;
 /** Bytes of each image at most, before base64; both fit the service's body limit together. */
 export const imageLimits = { logo: 128 * kib, background_image: 512 * kib } as const;
@@ -20,6 +22,11 @@ export function storedImage(bytes: Buffer, limitBytes: number): { dataUrl: strin
   const type = imageTypeOf(bytes);
   if (type === null) return { problem: "must be a PNG, JPEG, GIF or WebP image, by its content" };
   return { dataUrl: `data:${type};base64,${bytes.toString("base64")}` };
+}
+
+/** What names an image for good: SHA-256 of its bytes, in hex. */
+export function digestOfImage(bytes: Buffer): string {
+  return createHash("sha256").update(bytes).digest("hex");
 }
 
 /** The bytes of a base64 data URL; null when it is none. The type it claims is not looked at. */

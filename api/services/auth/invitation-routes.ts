@@ -3,7 +3,7 @@ import { isId, newId } from "#platform/ids.ts";
 import { members } from "../../http/access.ts";
 import { actorOf } from "../../http/caller.ts";
 import { id, idParams, listOf, pageQuery, timestamp } from "../../http/fields.ts";
-import { decodeCursor, encodeCursor, pageOf } from "../../http/page.ts";
+import { encodeCursor, idOfCursor, pageOf } from "../../http/page.ts";
 import { notFound, refuse } from "../../http/refusal.ts";
 import { route } from "../../http/route.ts";
 import { acceptInvitation } from "./accept-invitation-route.ts";
@@ -97,7 +97,7 @@ const list = route({
       .db("invitations")
       .where({ org_id: caller.org.live.id, ...pending })
       .modify((select) => {
-        if (query.cursor !== undefined) select.where("id", "<", String(decodeCursor(query.cursor, 1)[0]));
+        if (query.cursor !== undefined) select.where("id", "<", idOfCursor(query.cursor));
       })
       .orderBy("id", "desc")
       .limit(query.limit + 1);

@@ -3,7 +3,7 @@ import type { Db } from "#platform/postgres.ts";
 import { parseSecret } from "#platform/secrets.ts";
 import type { Deps } from "../../deps.ts";
 import { systemActor } from "../../http/caller.ts";
-import { bumpRevision, recordKapEvent } from "../kaps/kap.ts";
+import { recordKapEvent } from "../kaps/kap.ts";
 import { recordAuditOf } from "./audit.ts";
 
 /** Where a leak was reported from, and where the secret was found. */
@@ -82,6 +82,5 @@ async function revokeKapToken(db: Db, digest: Buffer): Promise<Revoked | null> {
     client: null,
     detail: { id: row.id, name: row.name, reason: "leaked" },
   });
-  await bumpRevision(db, row.kap_id);
   return { id: row.id, org_id: kap.org_id, kind: kapKinds[row.kind] ?? row.kind, name: row.name };
 }

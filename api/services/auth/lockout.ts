@@ -14,7 +14,7 @@ const forgottenAfter = "24 hours";
  * Counts a failed password or second factor. At `threshold` failures in a row the account is locked for this address, and for no other: nobody
  * can lock someone out from elsewhere (decided §3). Failures during a lock do not prolong it. Returns whether this failure locked it.
  *
- * Failures are counted after the hash, and hashes run two at a time in a process: guesses sent all at once have at most
+ * Failures are counted after the hash, and hashes run one or two at a time in a process: guesses sent all at once have at most
  * `threshold + 1` per replica looked at before the lock holds for the rest.
  */
 export async function countFailure(

@@ -4,7 +4,7 @@ import type { Db } from "#platform/postgres.ts";
 import { members } from "../../http/access.ts";
 import type { Caller } from "../../http/caller.ts";
 import { id, idParams, listOf, pageQuery, timestamp } from "../../http/fields.ts";
-import { decodeCursor, encodeCursor, pageOf } from "../../http/page.ts";
+import { encodeCursor, idOfCursor, pageOf } from "../../http/page.ts";
 import { notFound, refuse } from "../../http/refusal.ts";
 import { route } from "../../http/route.ts";
 import { recordAudit } from "./audit.ts";
@@ -69,7 +69,7 @@ const list = route({
   handler: async ({ deps, caller, query }) => {
     const rows: MemberRow[] = await ownMembers(deps.db, caller)
       .modify((select) => {
-        if (query.cursor !== undefined) select.where("m.id", ">", String(decodeCursor(query.cursor, 1)[0]));
+        if (query.cursor !== undefined) select.where("m.id", ">", idOfCursor(query.cursor));
       })
       .orderBy("m.id")
       .limit(query.limit + 1)

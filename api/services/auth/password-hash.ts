@@ -1,36 +1,38 @@
-import { argon2, randomBytes, timingSafeEqual } from "node:crypto";
-import { promisify } from "node:util";
+import { randomBytes, timingSafeEqual } from "node:crypto";
+import { availableParallelism } from "node:os";
 import { refuse } from "../../http/refusal.ts";
+import { createHashThread, type HashThread } from "./password-thread.ts";
 
 /** Argon2id as OWASP's first choice for it: 19 MiB, two passes, one lane; about 30 ms of one core. */
 const cost = { memory: 19_456, passes: 2, parallelism: 1 } as const;
 const tagLength = 32;
-const derive = promisify(argon2);
 
-// Hashes run in the process's one thread pool (four threads by default), which files and DNS use too: two at a time leave it room. Those
-// that would wait longer than a client does are refused at once.
-const atOnce = 2;
-const mayWait = 200;
-let running = 0;
-const waiting: (() => void)[] = [];
+// A hash beside requests must not be felt: one core at least is left to them, and the threads yield to whoever wants theirs.
+const threadCount = availableParallelism() > 2 ? 2 : 1;
+const free = Array.from({ length: threadCount }, createHashThread);
+/** Hashes under way and waiting, some four seconds of them: those that would wait longer are refused at once. */
+const places = 100 * threadCount;
+const waiting: ((thread: HashThread) => void)[] = [];
 
-async function inTurn<T>(work: () => Promise<T>): Promise<T> {
-  if (running < atOnce) running += 1;
-  else if (waiting.length >= mayWait) {
-    throw refuse("UNAVAILABLE", "too many sign-ins at the same time: try again in a moment", { headers: { "retry-after": "5" } });
-  } else await new Promise<void>((resolve) => waiting.push(resolve)); // whoever ends hands over its place
+async function inTurn<T>(work: (thread: HashThread) => Promise<T>): Promise<T> {
+  let thread = free.pop();
+  if (!thread) {
+    if (waiting.length + threadCount >= places)
+      throw refuse("UNAVAILABLE", "too many sign-ins at the same time: try again in a moment", { headers: { "retry-after": "5" } });
+    thread = await new Promise<HashThread>((resolve) => waiting.push(resolve));
+  }
   try {
-    return await work();
+    return await work(thread);
   } finally {
     const next = waiting.shift();
-    if (next) next();
-    else running -= 1;
+    if (next) next(thread);
+    else free.push(thread);
   }
 }
 
 function hashWith(password: string, nonce: Buffer, parameters: { memory: number; passes: number; parallelism: number }): Promise<Buffer> {
   // NFKC: the same password typed on two keyboards can come in different code points (NIST SP 800-63B §3.1.1.2).
-  return inTurn(() => derive("argon2id", { message: password.normalize("NFKC"), nonce, tagLength, ...parameters }));
+  return inTurn((thread) => thread.derive({ message: password.normalize("NFKC"), nonce, tagLength, ...parameters }));
 }
 
 /** Hashes a password for storage, in the PHC string format. Off the event loop. */

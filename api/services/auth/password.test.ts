@@ -1,3 +1,4 @@
+import { availableParallelism } from "node:os";
 import { expect, test } from "vitest";
 import { isCommonPassword } from "./common-passwords.ts";
 import { passwordProblems } from "./password.ts";
@@ -56,13 +57,14 @@ test("a password typed in other code points is the same password", async () => {
   expect(await verifyPassword("cafe\u0301 au lait, twice", await hashPassword("caf\u00e9 au lait, twice"))).toBe(true);
 });
 
-test("hashes run off the event loop, two at a time; past two hundred waiting the rest is refused at once with 503", async () => {
+test("hashes run off the event loop; past a hundred a thread the rest is refused at once with 503", async () => {
+  const places = availableParallelism() > 2 ? 200 : 100;
   let turns = 0;
   const ticking = setInterval(() => turns++, 1);
   const settled = await Promise.allSettled(Array.from({ length: 210 }, () => verifyPassword("x", null)));
   clearInterval(ticking);
   const refused = settled.filter((result) => result.status === "rejected");
-  expect(refused).toHaveLength(8);
+  expect(refused).toHaveLength(210 - places);
   expect(refused[0]?.reason).toMatchObject({ status: 503, options: { headers: { "retry-after": "5" } } });
   expect(turns).toBeGreaterThan(100);
-});
+}, 180_000);

@@ -1,8 +1,8 @@
 import { z } from "zod";
 import { id, timestamp } from "../../http/fields.ts";
 
-/** An email address, lowercase. */
-export const emailText = z.string().trim().toLowerCase().max(254).pipe(z.email());
+/** An email address, made lowercase once it is known to be ASCII: letters of other scripts that fold to ASCII ones (the Kelvin sign) would name another's. */
+export const emailText = z.string().trim().max(254).pipe(z.email()).pipe(z.string().toLowerCase());
 /** A password as typed. What a new one must be is the organisation's policy; this only bounds the work. */
 export const passwordText = z.string().min(1).max(1_024);
 /** A TOTP code or a backup code; spaces are for people. */

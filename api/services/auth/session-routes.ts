@@ -4,7 +4,7 @@ import type { Db } from "#platform/postgres.ts";
 import { members } from "../../http/access.ts";
 import type { Caller } from "../../http/caller.ts";
 import { id, idParams, listOf, pageQuery, timestamp } from "../../http/fields.ts";
-import { decodeCursor, encodeCursor, pageOf } from "../../http/page.ts";
+import { encodeCursor, idOfCursor, pageOf } from "../../http/page.ts";
 import { notFound } from "../../http/refusal.ts";
 import { route } from "../../http/route.ts";
 import { recordAudit } from "./audit.ts";
@@ -60,7 +60,7 @@ const list = route({
   handler: async ({ deps, caller, query }) => {
     const rows: SessionRow[] = await ownSessions(deps.db, caller)
       .modify((select) => {
-        if (query.cursor !== undefined) select.where("c.id", "<", String(decodeCursor(query.cursor, 1)[0]));
+        if (query.cursor !== undefined) select.where("c.id", "<", idOfCursor(query.cursor));
       })
       .orderBy("c.id", "desc")
       .limit(query.limit + 1)

@@ -1,10 +1,11 @@
+import { Readable } from "node:stream";
 import { z } from "zod";
 import type { Db } from "#platform/postgres.ts";
 import { members, open } from "../../http/access.ts";
 import { invalid, notFound } from "../../http/refusal.ts";
 import { route } from "../../http/route.ts";
 import { recordAudit } from "./audit.ts";
-import { brandingPatch, brandingShape, changeBranding, readBranding } from "./branding.ts";
+import { brandingImages, brandingPatch, brandingShape, changeBranding, imageOf, imagePath, readBranding } from "./branding.ts";
 import { lockOrg } from "./organisation.ts";
 import { orgSlugOf } from "./session.ts";
 import { mfaPolicy, passwordPolicy, policyOf, sessionPolicy } from "./sign-in-policy.ts";
@@ -72,33 +73,77 @@ const patch = route({
   },
 });
 
+interface BrandedOrg {
+  id: string;
+  live_org_id: string | null;
+  slug: string;
+  name: string;
+}
+
+async function findBrandedOrg(db: Db, slug: string): Promise<BrandedOrg> {
+  const org: BrandedOrg | undefined = await db("orgs").where({ slug }).first("id", "live_org_id", "slug", "name");
+  if (!org) throw notFound(`the organisation ${slug}`);
+  return org;
+}
+
 const branding = route({
   method: "GET",
   path: "/v1/auth/branding",
   summary: "Get what a login page shows",
-  description: "Public. `org` is a slug; on an organisation's own host it need not be sent.",
+  description:
+    "Public. `org` is a slug; on an organisation's own host it need not be sent. `logo_url` and `background_image_url` are the same images at addresses of their own, good for an `<img>` and kept by browsers for good.",
   access: open(),
   query: z.object({ org: z.string().max(63).optional() }),
   responses: {
     200: {
       description: "Name and branding",
-      schema: z.object({ org: z.object({ slug: z.string(), name: z.string() }), branding: brandingShape }),
+      schema: z.object({
+        org: z.object({ slug: z.string(), name: z.string() }),
+        branding: brandingShape.extend({ logo_url: z.string().nullable(), background_image_url: z.string().nullable() }),
+      }),
     },
   },
   handler: async ({ deps, query, host }) => {
     const slug = query.org ?? orgSlugOf(host);
     if (slug === null) throw invalid({ path: "org", message: "is required here: the organisation's slug" });
-    const org: { id: string; live_org_id: string | null; slug: string; name: string } | undefined = await deps
-      .db("orgs")
-      .where({ slug })
-      .first("id", "live_org_id", "slug", "name");
-    if (!org) throw notFound(`the organisation ${slug}`);
+    const org = await findBrandedOrg(deps.db, slug);
+    const shown = await readBranding(deps.db, org.live_org_id ?? org.id);
+    const urls = brandingImages.map((image) => {
+      const path = imagePath(shown, image, org.slug);
+      return [`${image}_url`, path && deps.addresses.org(org.slug) + path];
+    });
     return {
       status: 200,
       headers: { "cache-control": "public, max-age=60" },
-      body: { org: { slug: org.slug, name: org.name }, branding: await readBranding(deps.db, org.live_org_id ?? org.id) },
+      body: { org: { slug: org.slug, name: org.name }, branding: { ...shown, ...Object.fromEntries(urls) } },
     };
   },
 });
 
-export const settingsRoutes = [get, patch, branding];
+const image = route({
+  method: "GET",
+  path: "/v1/auth/branding/{slug}/{image}/{digest}",
+  summary: "Get an image of a login page",
+  description:
+    "Public. `digest` is the SHA-256 of the image's bytes in hex: an address never shows another image, and is 404 once the image has been replaced.",
+  access: open(),
+  params: z.object({ slug: z.string(), image: z.enum(brandingImages), digest: z.string() }),
+  responses: { 200: { description: "The image, of the type its bytes are", contentType: "image/*" } },
+  handler: async ({ deps, params }) => {
+    const org = await findBrandedOrg(deps.db, params.slug);
+    const found = imageOf(await readBranding(deps.db, org.live_org_id ?? org.id), params.image, params.digest);
+    if (!found) throw notFound(`the image ${params.digest}`);
+    return {
+      status: 200,
+      headers: {
+        "content-type": found.type,
+        "content-length": String(found.bytes.length),
+        "cache-control": "public, max-age=31536000, immutable",
+        "content-security-policy": "default-src 'none'; sandbox",
+      },
+      stream: Readable.from([found.bytes]),
+    };
+  },
+});
+
+export const settingsRoutes = [get, patch, branding, image];

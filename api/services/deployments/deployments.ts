@@ -4,7 +4,7 @@ import type { Db } from "#platform/postgres.ts";
 import { scoped } from "../../http/access.ts";
 import type { Actor, Caller } from "../../http/caller.ts";
 import { id, pageQuery, timestamp } from "../../http/fields.ts";
-import { decodeCursor, encodeCursor, pageOf } from "../../http/page.ts";
+import { encodeCursor, numberOfCursor, pageOf } from "../../http/page.ts";
 import { notFound } from "../../http/refusal.ts";
 import { route, type Service } from "../../http/route.ts";
 
@@ -82,7 +82,7 @@ const list = route({
     },
   },
   handler: async ({ deps, resource, query }) => {
-    const before = query.cursor === undefined ? null : Number(decodeCursor(query.cursor, 1)[0]);
+    const before = query.cursor === undefined ? null : numberOfCursor(query.cursor);
     const { rows } = await deps.db.raw<{ rows: DeploymentRow[] }>(
       `${deployments} and (?::int is null or v.sequence < ?) order by v.sequence desc limit ?`,
       [resource.id, before, before, query.limit + 1] as never,

@@ -4,7 +4,7 @@ import { type Db, isUniqueViolation } from "#platform/postgres.ts";
 import { members, scoped } from "../../http/access.ts";
 import type { Caller } from "../../http/caller.ts";
 import { id, idParams, listOf, nameText, pageQuery, timestamp } from "../../http/fields.ts";
-import { decodeCursor, encodeCursor, pageOf } from "../../http/page.ts";
+import { encodeCursor, idOfCursor, pageOf } from "../../http/page.ts";
 import { notFound, refuse } from "../../http/refusal.ts";
 import { type Route, route } from "../../http/route.ts";
 import { recordAudit } from "../auth/audit.ts";
@@ -61,7 +61,7 @@ function scopingRoutes({ kind, table, path, holds }: Scoping): Record<"list" | "
         .db(table)
         .where({ org_id: caller.org.id, ...(bound === null ? {} : { id: bound }) })
         .modify((select) => {
-          if (query.cursor !== undefined) select.where("id", ">", String(decodeCursor(query.cursor, 1)[0]));
+          if (query.cursor !== undefined) select.where("id", ">", idOfCursor(query.cursor));
         })
         .orderBy("id")
         .limit(query.limit + 1)
