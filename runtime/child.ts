@@ -1,10 +1,12 @@
 import { writeFileSync } from "node:fs";
-import { accept, createDataListener } from "./isolate/data-listener.ts";
+import { accept, createDataListener, retire } from "./isolate/data-listener.ts";
 import { Engine } from "./isolate/engine.ts";
 import { inheritedFd, SupervisorLink } from "./isolate/link.ts";
 import { Sandbox } from "./isolate/sandbox.ts";
+import { catastropheSignal } from "./seam/catastrophe.ts";
 import { BoardWriter } from "./seam/flight-board.ts";
 import { frameKind } from "./seam/frames.ts";
+import { cutProgram } from "./seam/program-bytes.ts";
 import type { LoadHead } from "./seam/records.ts";
 
 /**
@@ -32,9 +34,10 @@ const link = new SupervisorLink(
     else if (kind === frameKind.ping) link.send(frameKind.pong, a);
     else if (!engine) return;
     else if (kind === frameKind.settle) engine.answered(a, b === 1, text, bytes);
-    else if (kind === frameKind.load) load(JSON.parse(text) as LoadHead, bytes.toString("utf8"));
+    else if (kind === frameKind.load) load(JSON.parse(text) as LoadHead, bytes);
     else if (kind === frameKind.unavailable) engine.revisionUnavailable(a, text);
     else if (kind === frameKind.drain) drain(engine);
+    else if (kind === frameKind.retire) retireFor(engine);
     else if (kind === frameKind.accept) accept(listen(), () => link.send(frameKind.accepting));
   },
   (slot) => engine?.releaseSlot(slot),
@@ -49,7 +52,7 @@ function boot(options: Boot, script: Uint8Array): void {
 function createEngine(limitMb: number): Engine {
   memoryMb = limitMb;
   // isolated-vm has lost control of the isolate: nothing in this process can be trusted to go on.
-  const sandbox = new Sandbox(kit, limitMb, () => process.kill(process.pid, "SIGKILL"));
+  const sandbox = new Sandbox(kit, limitMb, () => process.kill(process.pid, catastropheSignal));
   const made = new Engine(sandbox, link, new BoardWriter(inheritedFd.board));
   made.onLost = () => {
     listener?.close();
@@ -59,9 +62,9 @@ function createEngine(limitMb: number): Engine {
 }
 
 /** The first load may bring another memory limit than the warm isolate has: then it is made anew, while nothing runs in it. */
-function load(head: LoadHead, bundle: string): void {
+function load(head: LoadHead, bytes: Buffer): void {
   if (engine && !engine.program && head.limits.memory_mb !== memoryMb) engine = createEngine(head.limits.memory_mb);
-  engine?.load(head, bundle);
+  engine?.load(head, head.fresh ? cutProgram(bytes, head.program) : null);
 }
 
 let listener: ReturnType<typeof createDataListener> | undefined;
@@ -74,10 +77,20 @@ function listen(): ReturnType<typeof createDataListener> {
 function drain(running: Engine): void {
   listener?.close();
   listener?.closeIdleConnections();
-  const finish = (): void => {
-    link.flush();
-    link.send(frameKind.drained);
-  };
-  if (running.runs.size === 0) finish();
-  else running.onIdle = finish;
+  whenIdle(running, sayDrained);
+}
+
+/** Nobody is cut off: the open connections end with their next answer, then the runs that go on after theirs. */
+function retireFor(running: Engine): void {
+  retire(listen(), () => whenIdle(running, sayDrained));
+}
+
+function sayDrained(): void {
+  link.flush();
+  link.send(frameKind.drained);
+}
+
+function whenIdle(running: Engine, action: () => void): void {
+  if (running.runs.size === 0) action();
+  else running.onIdle = action;
 }

@@ -17,11 +17,15 @@ test("a claim is refused when its signature, header, time or boot do not hold", 
   const assignment = { ...runtime.assignment(hello), revision: 1 };
   const other = generateKeyPairSync("ed25519").privateKey;
   const good = runtime.sign(assignment);
-  const [head = "", , signature = ""] = good.split(".");
+  const [head = "", payload = "", signature = ""] = good.subarray(0, good.indexOf("\n")).toString().split(".");
+  const bytes = good.subarray(good.indexOf("\n") + 1);
+  const changed = Buffer.concat([Buffer.from(`${head}.${payload}.${signature}\n`), Buffer.from(bytes).fill(0x20, 0, 1)]);
   const forged = Buffer.from(JSON.stringify({ ...assignment, kap_id: randomUUID() })).toString("base64url");
   for (const token of [
     signAssignment(assignment, other),
-    `${head}.${forged}.${signature}`,
+    Buffer.concat([Buffer.from(`${head}.${forged}.${signature}\n`), bytes]),
+    changed,
+    good.subarray(0, good.length - 1),
     signAssignment(assignment, runtime.keys.privateKey, { alg: "none", typ: "kap-assignment" }),
     signAssignment(assignment, runtime.keys.privateKey, { alg: "EdDSA", typ: "JWT" }),
     runtime.sign({ ...assignment, exp: Math.floor(Date.now() / 1000) - 1 }),
@@ -41,4 +45,16 @@ test("a claimed runtime answers, takes the same kap again, and never another kap
   expect((await runtime.control("POST", "/claim", runtime.sign(assignment))).status).toBe(200);
   expect((await runtime.control("POST", "/claim", runtime.sign({ ...assignment, kap_id: randomUUID() }))).status).toBe(409);
   expect((await runtime.call("/")).text).toBe("hello");
+});
+
+test("a call or a release that is meant for another kap's runtime does not touch this one", async () => {
+  for (const kap of [randomUUID(), ""]) {
+    const reply = await runtime.call("/", { headers: { "x-kapstone-kap": kap } });
+    expect(reply.status).toBe(421);
+    expect(reply.headers["x-kapstone-outcome"]).toBe("unassigned");
+  }
+  const released = await runtime.control("POST", "/release", JSON.stringify({ drain_ms: 0, runtime_id: randomUUID() }));
+  expect(released.status).toBe(409);
+  expect((await runtime.call("/")).text).toBe("hello");
+  expect(await runtime.state()).toMatchObject({ state: "assigned" });
 });

@@ -1,15 +1,12 @@
 import { existsSync } from "node:fs";
-import { fileURLToPath } from "node:url";
+import { entryFile, programFile } from "#platform/program-files.ts";
 
-/** Where this process's own code lies: the source folder, or the folder of bundled files in an image. The only place that knows. */
-const home = new URL("./", import.meta.url);
+/** The child's entry. */
+export const childEntry = (): string => entryFile("runtime/child");
 
-const inHome = (name: string): string => fileURLToPath(new URL(name, home));
+const readyGuest = programFile("runtime/guest.js");
 
-/** The child's entry: `child.js` beside a bundled supervisor, else the source. */
-export const childEntry = (): string => (existsSync(inHome("child.js")) ? inHome("child.js") : inHome("child.ts"));
+/** The guest kit: bundled ahead (as images do) or null when it must be made from `guestSource`. */
+export const bundledGuest = (): string | null => (existsSync(readyGuest) ? readyGuest : null);
 
-/** The guest kit: bundled ahead (`guest.js`, as images do) or null when it must be made from `guestSource`. */
-export const bundledGuest = (): string | null => (existsSync(inHome("guest.js")) ? inHome("guest.js") : null);
-
-export const guestSource = (): string => inHome("guest/main.ts");
+export const guestSource = (): string => programFile("runtime/guest/main.ts");

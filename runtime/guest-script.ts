@@ -42,7 +42,12 @@ const buildOptions = {
 /** Bundles the kit (also used by the image build). */
 export async function bundleGuest(entry: string = guestSource()): Promise<string> {
   const { build } = await import("esbuild");
-  const result = await build({ ...buildOptions, mainFields: [...buildOptions.mainFields], entryPoints: [entry] });
+  const result = await build({
+    ...buildOptions,
+    mainFields: [...buildOptions.mainFields],
+    entryPoints: [entry],
+    inject: [join(dirname(entry), "captured-globals.ts")],
+  });
   const script = result.outputFiles[0]?.text;
   if (script === undefined) throw new Error(`esbuild made nothing of ${entry}`);
   return script;

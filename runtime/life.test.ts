@@ -49,6 +49,30 @@ test("a revision that changes only a secret holds from the next request on; one 
   expect((await runtime.call("/")).text).toBe("two 2");
 });
 
+test("an object that is being read comes whole although a newer revision is taken up meanwhile", async () => {
+  const runtime = await started();
+  const reader = `
+    const { store } = globalThis[Symbol.for("kap")];
+    exports.default = { async fetch(request) {
+      if (new URL(request.url).pathname === "/") return new Response("served");
+      let bytes = 0;
+      for await (const piece of (await store.get("large")).body) {
+        if (bytes === 0) { console.log("reading"); while (!(await store.get("go"))) await new Promise((done) => setTimeout(done, 20)); }
+        bytes += piece.length;
+      }
+      return new Response(String(bytes));
+    } };`;
+  runtime.api.files.set("large", { type: "text/plain", bytes: Buffer.alloc(3_000_000, 97) });
+  await runtime.claim(reader);
+  const reading = runtime.call("/read");
+  await until(() => runtime.api.lines.some((line) => line.text === "reading"), "the run to read");
+  const next = runtime.assignment(reader, { secrets: { NEW: "value" } });
+  runtime.api.assignment = () => runtime.sign(next);
+  expect((await runtime.call("/")).text).toBe("served");
+  runtime.api.files.set("go", { type: "text/plain", bytes: Buffer.from("go") });
+  expect((await reading).text).toBe("3000000");
+});
+
 test("a revision that cannot be had is a refusal that says why, and the next request tries again", async () => {
   const runtime = await started();
   await runtime.claim(slowThenText("old"));
@@ -126,7 +150,7 @@ test("connections that wait while a wedged child is killed are served by the spa
     () =>
       new Promise<number>((resolve, reject) => {
         const request = httpRequest(
-          { socketPath: runtime.dataPath, path: "/", agent, headers: { "x-kapstone-revision": "1" } },
+          { socketPath: runtime.dataPath, path: "/", agent, headers: { "x-kapstone-kap": runtime.kapId, "x-kapstone-revision": "1" } },
           (response) => {
             response.resume();
             resolve(response.statusCode ?? 0);

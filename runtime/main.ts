@@ -1,8 +1,9 @@
+import { readClaimPublicKey } from "#platform/claim-keys.ts";
 import { ConfigurationError, readSettings } from "#platform/config.ts";
 import { createLogger } from "#platform/log.ts";
 import { guestScript } from "./guest-script.ts";
 import { clearSocketFile, listenOptions, parseAddress } from "./seam/address.ts";
-import { claimKey, warmAssignments } from "./seam/assignment.ts";
+import { warmAssignments } from "./seam/assignment.ts";
 import { runtimeSettings } from "./settings.ts";
 import { createControl } from "./supervisor/control.ts";
 import { Supervisor } from "./supervisor/supervisor.ts";
@@ -14,12 +15,13 @@ async function start(): Promise<void> {
   const settings = readSettings(runtimeSettings, process.env);
   const log = createLogger("runtime", { level: settings.logLevel });
   const controlAddress = parseAddress(settings.control);
-  const key = claimKey(settings.claimKey);
+  const key = readClaimPublicKey(settings.claimKey);
   const supervisor = new Supervisor({
     data: parseAddress(settings.data),
     claimKey: key,
     egressAllow: settings.egressAllow,
     memoryMb: settings.memoryMb,
+    budget: { runs: settings.recycleRuns, growthMb: settings.recycleGrowthMb },
     kit: await guestScript(),
     log,
     onDisowned: () => drain(),

@@ -53,8 +53,13 @@ test("the program sees the request as its caller made it, and nothing of the pla
     outcome: "ok",
     http_status: 200,
     detail: null,
-    phases: { handler_ms: expect.any(Number) },
+    phases: { claim_ms: 0, queue_ms: expect.any(Number), load_ms: 0, handler_ms: expect.any(Number), host_ms: expect.any(Number) },
   });
+});
+
+test("the wait for a runtime, which only the gateway knows, is among the run's phases", async () => {
+  const reply = await runtime.call("/see", { headers: { "x-kapstone-claim": "12.5" } });
+  expect((await runtime.ended(reply.runId)).phases).toMatchObject({ claim_ms: 12.5 });
 });
 
 test("a throw is 500, no Response is 500, and the detail names the place without the secret", async () => {
@@ -132,7 +137,7 @@ test("a slow reader holds a streamed answer back instead of filling memory", asy
   upstream.close();
   const received = await new Promise<number>((resolve, reject) => {
     const request = httpRequest(
-      { socketPath: runtime.dataPath, path: "/bigstream", headers: { "x-kapstone-revision": "1" } },
+      { socketPath: runtime.dataPath, path: "/bigstream", headers: { "x-kapstone-kap": runtime.kapId, "x-kapstone-revision": "1" } },
       (response) => {
         // Nothing is read for a while; the program's stream must stop by itself, so the run is still alive.
         setTimeout(() => {

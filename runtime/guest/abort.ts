@@ -1,6 +1,6 @@
 /** AbortController and AbortSignal (DOM §3). */
 import { DOMException } from "./dom-exception.ts";
-import { defineHandler, Event, EventTarget } from "./events.ts";
+import { defineHandler, dispatch, Event, EventTarget } from "./events.ts";
 import { NativePromise, promiseThen } from "./primordials.ts";
 import { startTimer } from "./timers.ts";
 
@@ -24,12 +24,17 @@ export class AbortSignal extends EventTarget {
       const algorithms = signal.#algorithms;
       signal.#algorithms = [];
       for (let index = 0; index < algorithms.length; index++) algorithms[index]?.();
-      signal.dispatchEvent(new Event("abort"));
+      dispatch(signal, new Event("abort"));
     };
     whenAborted = (signal, algorithm) => {
-      signal.#algorithms.push(algorithm);
+      signal.#algorithms[signal.#algorithms.length] = algorithm;
       return () => {
-        signal.#algorithms = signal.#algorithms.filter((other) => other !== algorithm);
+        const others: (() => void)[] = [];
+        for (let index = 0; index < signal.#algorithms.length; index++) {
+          const other = signal.#algorithms[index] as () => void;
+          if (other !== algorithm) others[others.length] = other;
+        }
+        signal.#algorithms = others;
       };
     };
   }

@@ -6,7 +6,18 @@ import { type AbortSignal, untilAborted } from "./abort.ts";
 import { Blob, bytesOfBlob } from "./blob.ts";
 import { FormData, parseFormData, serializeFormData } from "./form-data.ts";
 import { callHost } from "./host.ts";
-import { jsonParse, promiseThen, U8, viewByteLength } from "./primordials.ts";
+import {
+  bufferSlice,
+  bytesSubarray,
+  isWellFormed,
+  jsonParse,
+  mathMin,
+  promiseThen,
+  stringSlice,
+  toWellFormed,
+  U8,
+  viewByteLength,
+} from "./primordials.ts";
 import { isDisturbed, isReadableStream, ReadableStream } from "./streams.ts";
 import { URLSearchParams } from "./url-search-params.ts";
 import { concatBytes, copyOf, decodeText, encodeUtf8, exactBuffer, viewOf } from "./utf8.ts";
@@ -79,7 +90,7 @@ export class Body {
   async text(): Promise<string> {
     const source = this.#take();
     if (source === null) return "";
-    if (typeof source === "string") return source[0] === "\ufeff" ? source.slice(1) : source;
+    if (typeof source === "string") return source[0] === "\ufeff" ? stringSlice(source, 1) : source;
     if (source instanceof U8) return decodeText(source);
     return decodeText(isReadableStream(source) ? await readAll(source) : await pullAll(source));
   }
@@ -133,7 +144,7 @@ export class Body {
 
 /** The body of a BodyInit (Fetch "extract"). Bytes are copied, since their owner may change them afterwards. */
 export function extractBody(init: BodyInit): Body {
-  if (typeof init === "string") return new Body(init.isWellFormed() ? init : init.toWellFormed(), "text/plain;charset=UTF-8");
+  if (typeof init === "string") return new Body(isWellFormed(init) ? init : toWellFormed(init), "text/plain;charset=UTF-8");
   const bytes = copyOf(init);
   if (bytes !== null) return new Body(bytes, null);
   if (isReadableStream(init)) {
@@ -148,7 +159,7 @@ export function extractBody(init: BodyInit): Body {
     const { bytes: encoded, type } = serializeFormData(init);
     return new Body(encoded, type);
   }
-  return new Body(`${init as unknown as string}`.toWellFormed(), "text/plain;charset=UTF-8");
+  return new Body(toWellFormed(`${init as unknown as string}`), "text/plain;charset=UTF-8");
 }
 
 /** The next part from the host, or null at the end. */
@@ -213,14 +224,16 @@ function streamOfHost(source: HostSource): ReadableStream<Bytes> {
 /** One chunk at most 64 KiB each, so that a reader with back-pressure works on a large body in parts. */
 function streamOfBytes(bytes: Bytes): ReadableStream<Bytes> {
   const partSize = 65_536;
+  const total = viewByteLength(bytes);
   let at = 0;
   return new ReadableStream(
     {
       type: "bytes",
       pull(controller) {
-        if (at < bytes.length) controller.enqueue(new U8(exactBuffer(bytes.subarray(at, at + partSize)).slice(0)));
-        at += partSize;
-        if (at < bytes.length) return;
+        const end = at + partSize;
+        if (at < total) controller.enqueue(new U8(bufferSlice(exactBuffer(bytesSubarray(bytes, at, mathMin(end, total))), 0)));
+        at = end;
+        if (at < total) return;
         controller.close();
         controller.byobRequest?.respond(0);
       },

@@ -2,7 +2,7 @@
 import { currentRunKey } from "./current-run.ts";
 import { host } from "./host.ts";
 import { inspect } from "./inspect.ts";
-import { stringSlice, toWellFormed } from "./primordials.ts";
+import { jsonStringify, stringSlice, toWellFormed } from "./primordials.ts";
 import { findRun } from "./run.ts";
 
 type Level = "debug" | "info" | "warn" | "error";
@@ -36,7 +36,7 @@ export function format(values: readonly unknown[]): string {
             case "f":
               return String(Number.parseFloat(String(value)));
             case "j":
-              return JSON.stringify(value) ?? "undefined";
+              return jsonStringify(value) ?? "undefined";
             case "c":
               return "";
             default:

@@ -2,7 +2,17 @@
 import { Body, type Bytes, chunkBytes, type HostSource, isHostSource, pullPart } from "./body.ts";
 import { enterRun } from "./current-run.ts";
 import { callHost, host } from "./host.ts";
-import { jsonParse, objectCreate, promiseResolve, promiseThen, reflectApply, U8 } from "./primordials.ts";
+import {
+  bufferSlice,
+  jsonParse,
+  NativeDate,
+  objectCreate,
+  promiseResolve,
+  promiseThen,
+  reflectApply,
+  U8,
+  viewBuffer,
+} from "./primordials.ts";
 import { requestFromHost } from "./request.ts";
 import { isResponse, type Response, sendHead } from "./response.ts";
 import { addRun, KapContext, Run, type RunHead } from "./run.ts";
@@ -129,7 +139,7 @@ function requestOf(run: Run, given: ArrayBuffer | string | undefined) {
 
 function scheduledOf(run: Run) {
   const head = run.head as ScheduledHead;
-  return { triggerId: typeof head.trigger === "string" ? head.trigger : head.trigger.id, scheduledAt: new Date(head.scheduledAt) };
+  return { triggerId: typeof head.trigger === "string" ? head.trigger : head.trigger.id, scheduledAt: new NativeDate(head.scheduledAt) };
 }
 
 /** The message with its attachments, whose bytes lie one after another in `given`. */
@@ -137,14 +147,13 @@ function messageOf(run: Run, given: ArrayBuffer | string | undefined) {
   const { message, attachments } = run.head as EmailHead;
   const bytes = new U8(given instanceof ArrayBuffer ? given : new ArrayBuffer(0));
   let at = 0;
-  return {
-    ...message,
-    attachments: attachments.map(({ filename, contentType, size }) => {
-      const content = bytes.slice(at, at + size);
-      at += size;
-      return { filename, contentType, content };
-    }),
-  };
+  const list: { filename: string; contentType: string; content: Bytes }[] = [];
+  for (let index = 0; index < attachments.length; index++) {
+    const { filename, contentType, size } = attachments[index] as EmailHead["attachments"][number];
+    list[index] = { filename, contentType, content: new U8(bufferSlice(viewBuffer(bytes), at, at + size)) };
+    at += size;
+  }
+  return { ...message, attachments: list };
 }
 
 /** Sends what the handler returned; a body that is a stream follows part by part. */

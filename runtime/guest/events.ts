@@ -1,6 +1,7 @@
 // biome-ignore-all lint/complexity/noArguments: the standards tell a missing argument from an undefined one
 /** Events (DOM §2): Event, CustomEvent, ErrorEvent, MessageEvent, PromiseRejectionEvent and EventTarget. */
 import { DOMException } from "./dom-exception.ts";
+import { dateNow, reflectApply } from "./primordials.ts";
 
 interface EventInit {
   bubbles?: boolean;
@@ -12,6 +13,8 @@ let begin: (event: Event, target: EventTarget) => void;
 let finish: (event: Event) => void;
 let callOne: (event: Event, listener: Listener, target: EventTarget) => void;
 let isStopped: (event: Event) => boolean;
+let isPrevented: (event: Event) => boolean;
+let typeOf: (event: Event) => string;
 
 export class Event {
   static readonly NONE = 0;
@@ -28,7 +31,7 @@ export class Event {
   #isStopped = false;
   #isHalted = false;
   #isPassive = false;
-  #timeStamp = Date.now() - timeOrigin;
+  #timeStamp = dateNow() - timeOrigin;
 
   static {
     begin = (event, target) => {
@@ -45,7 +48,7 @@ export class Event {
       event.#isPassive = listener.passive;
       try {
         const { callback } = listener;
-        if (typeof callback === "function") callback.call(target, event);
+        if (typeof callback === "function") reflectApply(callback, target, [event]);
         else callback.handleEvent(event);
       } catch (error) {
         report(error);
@@ -54,6 +57,8 @@ export class Event {
       }
     };
     isStopped = (event) => event.#isHalted;
+    isPrevented = (event) => event.#isPrevented;
+    typeOf = (event) => event.#type;
   }
 
   constructor(type: string, init: EventInit = {}) {
@@ -230,6 +235,12 @@ interface Listener {
   passive: boolean;
   isRemoved: boolean;
 }
+function copyOf(listeners: readonly Listener[]): Listener[] {
+  const copy: Listener[] = [];
+  for (let index = 0; index < listeners.length; index++) copy[index] = listeners[index] as Listener;
+  return copy;
+}
+
 interface ListenOptions {
   capture?: boolean;
   once?: boolean;
@@ -237,12 +248,31 @@ interface ListenOptions {
   signal?: Signal;
 }
 
+/** `dispatchEvent`, whatever a program has put in its place. */
+export let dispatch: (target: EventTarget, event: Event) => boolean;
 let isEventTarget: (value: unknown) => value is EventTarget;
 
 export class EventTarget {
   #listeners: Listener[] = [];
 
   static {
+    dispatch = (target, event) => {
+      begin(event, target);
+      try {
+        const listeners = target.#listeners;
+        const type = typeOf(event);
+        for (let index = 0; index < listeners.length; index++) {
+          const listener = listeners[index] as Listener;
+          if (listener.type !== type || listener.isRemoved) continue;
+          if (listener.once) target.#remove(target.#indexOf(listener.type, listener.callback, listener.capture));
+          callOne(event, listener, target);
+          if (isStopped(event)) break;
+        }
+      } finally {
+        finish(event);
+      }
+      return !isPrevented(event);
+    };
     isEventTarget = (value): value is EventTarget => typeof value === "object" && value !== null && #listeners in value;
   }
 
@@ -255,42 +285,47 @@ export class EventTarget {
     const { signal } = detailed;
     if (signal?.aborted) return;
     const name = `${type}`;
-    if (this.#listeners.some((listener) => listener.type === name && listener.callback === callback && listener.capture === capture))
-      return;
-    this.#listeners.push({
+    if (this.#indexOf(name, callback, capture) >= 0) return;
+    // A list of its own, so that a dispatch that is going on keeps to the one it began with.
+    const listeners = copyOf(this.#listeners);
+    listeners[listeners.length] = {
       type: name,
       callback,
       capture,
       once: Boolean(detailed.once),
       passive: Boolean(detailed.passive),
       isRemoved: false,
-    });
+    };
+    this.#listeners = listeners;
     signal?.addEventListener("abort", () => this.removeEventListener(name, callback, capture), { once: true });
   }
 
   removeEventListener(type: string, callback: Callback | null, options: boolean | { capture?: boolean } = {}): void {
     const capture = typeof options === "boolean" ? options : Boolean(options?.capture);
-    const at = this.#listeners.findIndex(
-      (listener) => listener.type === `${type}` && listener.callback === callback && listener.capture === capture,
-    );
-    const [removed] = at < 0 ? [] : this.#listeners.splice(at, 1);
-    if (removed !== undefined) removed.isRemoved = true;
+    this.#remove(this.#indexOf(`${type}`, callback, capture));
+  }
+
+  #indexOf(type: string, callback: Callback | null, capture: boolean): number {
+    for (let index = 0; index < this.#listeners.length; index++) {
+      const listener = this.#listeners[index] as Listener;
+      if (listener.type === type && listener.callback === callback && listener.capture === capture) return index;
+    }
+    return -1;
+  }
+
+  #remove(at: number): void {
+    const removed = this.#listeners[at];
+    if (at < 0 || removed === undefined) return;
+    removed.isRemoved = true;
+    const others: Listener[] = [];
+    for (let index = 0; index < this.#listeners.length; index++)
+      if (index !== at) others[others.length] = this.#listeners[index] as Listener;
+    this.#listeners = others;
   }
 
   dispatchEvent(event: Event): boolean {
     if (!(event instanceof Event)) throw new TypeError("dispatchEvent needs an Event.");
-    begin(event, this);
-    try {
-      for (const listener of [...this.#listeners]) {
-        if (listener.type !== event.type || listener.isRemoved) continue;
-        if (listener.once) this.removeEventListener(listener.type, listener.callback, listener.capture);
-        callOne(event, listener, this);
-        if (isStopped(event)) break;
-      }
-    } finally {
-      finish(event);
-    }
-    return !event.defaultPrevented;
+    return dispatch(this, event);
   }
 
   get [Symbol.toStringTag](): string {

@@ -3,7 +3,20 @@ import { untilAborted } from "./abort.ts";
 import { Body, type Bytes, chunkBytes, completeBody, type HostSource } from "./body.ts";
 import { currentRunKey } from "./current-run.ts";
 import { callHost } from "./host.ts";
-import { jsonParse, NativePromise, promiseThen, U8 } from "./primordials.ts";
+import {
+  bytesFromBase64,
+  bytesSubarray,
+  charCodeAt,
+  jsonParse,
+  NativePromise,
+  parseInteger,
+  promiseThen,
+  regExpExec,
+  stringIndexOf,
+  stringSlice,
+  stringTrim,
+  U8,
+} from "./primordials.ts";
 import { Request, type RequestInit, requestParts } from "./request.ts";
 import { type HostResponse, type Response, responseFromHost } from "./response.ts";
 import type { ReadableStream } from "./streams.ts";
@@ -29,7 +42,7 @@ export async function fetch(input: string | URL | Request, init?: RequestInit): 
   const request = new Request(input, init);
   const { method, url, headers, redirect, body, signal } = requestParts(request);
   signal?.throwIfAborted();
-  if (url.startsWith("data:")) return dataResponse(url);
+  if (stringSlice(url, 0, 5) === "data:") return dataResponse(url);
   const streamId = nextStreamId();
   const complete = completeBody(body);
   const bodyKind = complete !== undefined ? "full" : body.isEmpty ? "none" : "stream";
@@ -86,21 +99,22 @@ export async function sendStream(runKey: number, op: "fetch" | "store", streamId
 
 /** A `data:` address (Fetch §6): answered here. */
 function dataResponse(url: string): Response {
-  const comma = url.indexOf(",");
+  const comma = stringIndexOf(url, ",");
   if (comma < 0) throw new TypeError("Invalid data: address.");
-  let type = url.slice(5, comma).trim();
-  const isBase64 = /;\s*base64$/i.test(type);
-  if (isBase64) type = type.replace(/;\s*base64$/i, "");
-  const hash = url.indexOf("#");
-  const content = percentDecoded(url.slice(comma + 1, hash < 0 ? undefined : hash));
+  let type = stringTrim(stringSlice(url, 5, comma));
+  const base64 = regExpExec(/;\s*base64$/i, type);
+  const isBase64 = base64 !== null;
+  if (isBase64) type = stringSlice(type, 0, base64.index);
+  const hash = stringIndexOf(url, "#");
+  const content = percentDecoded(stringSlice(url, comma + 1, hash < 0 ? undefined : hash));
   const bytes = isBase64 ? base64Bytes(decodeUtf8(content)) : content;
-  const contentType = type === "" ? "text/plain;charset=US-ASCII" : type.startsWith(";") ? `text/plain${type}` : type;
+  const contentType = type === "" ? "text/plain;charset=US-ASCII" : type[0] === ";" ? `text/plain${type}` : type;
   return responseFromHost({ status: 200, statusText: "OK", headers: ["content-type", contentType], url }, new Body(bytes as Bytes, null));
 }
 
 function base64Bytes(text: string): Bytes {
   try {
-    return U8.fromBase64(text);
+    return bytesFromBase64(text);
   } catch {
     throw new TypeError("Invalid base64 in a data: address.");
   }
@@ -110,9 +124,9 @@ function percentDecoded(text: string): Bytes {
   const bytes = new U8(text.length);
   let length = 0;
   for (let index = 0; index < text.length; index++) {
-    const digits = text[index] === "%" ? /^[0-9a-f]{2}/i.exec(text.slice(index + 1, index + 3)) : null;
-    bytes[length++] = digits === null ? text.charCodeAt(index) : Number.parseInt(digits[0], 16);
+    const digits = text[index] === "%" ? regExpExec(/^[0-9a-f]{2}/i, stringSlice(text, index + 1, index + 3)) : null;
+    bytes[length++] = digits === null ? charCodeAt(text, index) : parseInteger(digits[0], 16);
     if (digits !== null) index += 2;
   }
-  return bytes.slice(0, length);
+  return bytesSubarray(bytes, 0, length);
 }

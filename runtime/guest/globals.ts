@@ -6,7 +6,7 @@ import { CompressionStream, DecompressionStream } from "./compression.ts";
 import { console } from "./console.ts";
 import { Crypto, CryptoKey, crypto, SubtleCrypto } from "./crypto.ts";
 import { DOMException } from "./dom-exception.ts";
-import { CustomEvent, ErrorEvent, Event, EventTarget, MessageEvent, PromiseRejectionEvent } from "./events.ts";
+import { CustomEvent, dispatch, ErrorEvent, Event, EventTarget, MessageEvent, PromiseRejectionEvent } from "./events.ts";
 import { fetch } from "./fetch.ts";
 import { FormData } from "./form-data.ts";
 import { globalTarget, scopeMembers } from "./global-scope.ts";
@@ -15,7 +15,7 @@ import { addPlatformClass } from "./inspect.ts";
 import { MessageChannel, MessagePort } from "./message-channel.ts";
 import { Navigator, navigator } from "./navigator.ts";
 import { Performance, performance } from "./performance.ts";
-import { promiseResolve, promiseThen } from "./primordials.ts";
+import { NativePromise, promiseResolve, promiseThen, stringIndexOf, stringSlice } from "./primordials.ts";
 import { guarded, reportError } from "./report-error.ts";
 import { Request } from "./request.ts";
 import { Response } from "./response.ts";
@@ -98,9 +98,10 @@ function define(name: string, value: unknown, enumerable: boolean): void {
 
 /** A promise was rejected and nobody had a handler: only its reason's text came back from the host. */
 export function rejectionOutOfReach(runKey: number, detail: string): void {
-  const reason = new Error(detail.split("\n")[0]);
-  const promise = Promise.reject(reason);
-  promise.catch(() => {});
+  const lineEnd = stringIndexOf(detail, "\n");
+  const reason = new Error(lineEnd < 0 ? detail : stringSlice(detail, 0, lineEnd));
+  const promise = new NativePromise((_resolve, reject) => reject(reason));
+  promiseThen(promise, undefined, () => {});
   const event = new PromiseRejectionEvent("unhandledrejection", { promise, reason, cancelable: true });
-  if (globalTarget.dispatchEvent(event)) findRun(runKey)?.fail("error", detail);
+  if (dispatch(globalTarget, event)) findRun(runKey)?.fail("error", detail);
 }

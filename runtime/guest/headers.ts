@@ -1,5 +1,6 @@
 /** Headers (Fetch §5.2): a flat list of lower-case names and values, sorted and combined only when somebody looks. */
 import {
+  arraySort,
   charCodeAt,
   fromCharCode,
   getOwnPropertyDescriptor,
@@ -7,8 +8,11 @@ import {
   jsonStringify,
   objectCreate,
   ownKeys,
+  reflectApply,
+  regExpExec,
   stringIndexOf,
   stringSlice,
+  stringTrim,
   toLowerCase,
 } from "./primordials.ts";
 
@@ -68,6 +72,8 @@ const forbiddenRequestNames: Record<string, true> = Object.assign(objectCreate(n
 
 /** The kit's way to the list behind a Headers object. */
 export let flatOf: (headers: Headers) => string[];
+/** `append`, whatever a program has put in its place. */
+export let appendTo: (headers: Headers, name: string, value: string) => void;
 let isHeaders: (value: unknown) => value is Headers;
 export let guardHeaders: (headers: Headers, guard: Guard) => void;
 /** A Headers object over a list whose names are lower-case already; the list is taken, not copied. */
@@ -83,10 +89,7 @@ export class Headers {
   }
 
   append(name: string, value: string): void {
-    const normal = normalName(name);
-    const content = normalValue(value, normal);
-    if (this.#isRefused(normal)) return;
-    push(this.#flat, normal, content);
+    appendTo(this, name, value);
   }
 
   delete(name: string): void {
@@ -125,7 +128,11 @@ export class Headers {
 
   forEach(callback: (value: string, name: string, parent: Headers) => void, thisArgument?: unknown): void {
     if (typeof callback !== "function") throw new TypeError("Headers.forEach needs a function.");
-    for (const [name, value] of this) callback.call(thisArgument, value, name, this);
+    for (let index = 0; ; index++) {
+      const pair = sorted(this.#flat)[index];
+      if (pair === undefined) return;
+      reflectApply(callback, thisArgument, [pair[1], pair[0], this]);
+    }
   }
 
   *entries(): Generator<[string, string], undefined, undefined> {
@@ -138,11 +145,19 @@ export class Headers {
   }
 
   *keys(): Generator<string, undefined, undefined> {
-    for (const [name] of this) yield name;
+    for (let index = 0; ; index++) {
+      const pair = sorted(this.#flat)[index];
+      if (pair === undefined) return;
+      yield pair[0];
+    }
   }
 
   *values(): Generator<string, undefined, undefined> {
-    for (const [, value] of this) yield value;
+    for (let index = 0; ; index++) {
+      const pair = sorted(this.#flat)[index];
+      if (pair === undefined) return;
+      yield pair[1];
+    }
   }
 
   get [Symbol.toStringTag](): string {
@@ -169,6 +184,11 @@ export class Headers {
 
   static {
     flatOf = (headers) => headers.#flat;
+    appendTo = (headers, name, value) => {
+      const normal = normalName(name);
+      const content = normalValue(value, normal);
+      if (!headers.#isRefused(normal)) push(headers.#flat, normal, content);
+    };
     isHeaders = (value): value is Headers => typeof value === "object" && value !== null && #flat in value;
     guardHeaders = (headers, guard) => {
       headers.#guard = guard;
@@ -187,6 +207,12 @@ Object.defineProperty(Headers.prototype, Symbol.iterator, { value: Headers.proto
 function push(flat: string[], name: string, value: string): void {
   flat[flat.length] = name;
   flat[flat.length] = value;
+}
+
+export function copyFlat(flat: readonly string[]): string[] {
+  const copy: string[] = [];
+  for (let index = 0; index < flat.length; index++) copy[index] = flat[index] as string;
+  return copy;
 }
 
 function indexOfName(flat: readonly string[], name: string): number {
@@ -208,13 +234,18 @@ function sorted(flat: readonly string[]): [string, string][] {
   const names: string[] = [];
   for (let index = 0; index < flat.length; index += 2) {
     const name = flat[index] as string;
-    if (!names.includes(name)) names.push(name);
+    let at = 0;
+    while (at < names.length && names[at] !== name) at++;
+    names[at] = name;
   }
-  names.sort();
+  arraySort(names);
   const pairs: [string, string][] = [];
-  for (const name of names) {
-    if (name !== "set-cookie") pairs.push([name, combined(flat, name) as string]);
-    else for (let index = 0; index < flat.length; index += 2) if (flat[index] === name) pairs.push([name, flat[index + 1] as string]);
+  for (let at = 0; at < names.length; at++) {
+    const name = names[at] as string;
+    if (name !== "set-cookie") pairs[pairs.length] = [name, combined(flat, name) as string];
+    else
+      for (let index = 0; index < flat.length; index += 2)
+        if (flat[index] === name) pairs[pairs.length] = [name, flat[index + 1] as string];
   }
   return pairs;
 }
@@ -225,7 +256,7 @@ export function fill(headers: Headers, init: HeadersInit): void {
     throw new TypeError("Headers must be an object or a list of pairs.");
   if (isHeaders(init) && init[Symbol.iterator] === Headers.prototype[Symbol.iterator]) {
     const from = flatOf(init);
-    for (let index = 0; index < from.length; index += 2) headers.append(from[index] as string, from[index + 1] as string);
+    for (let index = 0; index < from.length; index += 2) appendTo(headers, from[index] as string, from[index + 1] as string);
     return;
   }
   const iterate = (init as Partial<Iterable<Iterable<string>>>)[Symbol.iterator];
@@ -233,7 +264,7 @@ export function fill(headers: Headers, init: HeadersInit): void {
     for (const entry of init as Iterable<Iterable<string>>) {
       const pair = isArray(entry) ? (entry as string[]) : [...entry];
       if (pair.length !== 2) throw new TypeError("Each header must be a pair of name and value.");
-      headers.append(pair[0] as string, pair[1] as string);
+      appendTo(headers, pair[0] as string, pair[1] as string);
     }
     return;
   }
@@ -243,7 +274,7 @@ export function fill(headers: Headers, init: HeadersInit): void {
     const key = keys[index] as string | symbol;
     if (getOwnPropertyDescriptor(record, key)?.enumerable !== true) continue;
     if (typeof key === "symbol") throw new TypeError("A header name must be a string.");
-    headers.append(key, record[key] as string);
+    appendTo(headers, key, record[key] as string);
   }
 }
 
@@ -258,17 +289,29 @@ export function flatJson(flat: readonly string[]): string {
   return `${json}]`;
 }
 
+/** A quoted string without its backslashes. */
+function unquoted(text: string): string {
+  let plain = "";
+  for (let index = 0; index < text.length; index++) {
+    if (text[index] === "\\" && index + 1 < text.length) index++;
+    plain += text[index];
+  }
+  return plain;
+}
+
 /** The media type and its parameters of a Content-Type value; names lower-case, quotes removed. Null when there is none. */
 export function parseMediaType(value: string | null): { essence: string; parameters: Record<string, string> } | null {
   if (value === null) return null;
   const semicolon = stringIndexOf(value, ";");
-  const essence = toLowerCase(stringSlice(value, 0, semicolon < 0 ? undefined : semicolon)).trim();
-  if (!/^[^\s/]+\/[^\s/]+$/.test(essence)) return null;
+  const essence = stringTrim(toLowerCase(stringSlice(value, 0, semicolon < 0 ? undefined : semicolon)));
+  if (regExpExec(/^[^\s/]+\/[^\s/]+$/, essence) === null) return null;
   const parameters = objectCreate(null) as Record<string, string>;
   if (semicolon >= 0) {
-    for (const [, name, quoted, plain] of value.slice(semicolon).matchAll(/;\s*([^\s=;]+)=(?:"((?:[^"\\]|\\.)*)"|([^;]*))/g)) {
-      const key = (name as string).toLowerCase();
-      if (!(key in parameters)) parameters[key] = quoted === undefined ? (plain as string).trim() : quoted.replace(/\\(.)/g, "$1");
+    const parameter = /;\s*([^\s=;]+)=(?:"((?:[^"\\]|\\.)*)"|([^;]*))/g;
+    const rest = stringSlice(value, semicolon);
+    for (let found = regExpExec(parameter, rest); found !== null; found = regExpExec(parameter, rest)) {
+      const key = toLowerCase(found[1] as string);
+      if (!(key in parameters)) parameters[key] = found[2] === undefined ? stringTrim(found[3] as string) : unquoted(found[2]);
     }
   }
   return { essence, parameters };

@@ -1,7 +1,8 @@
 /** The host's side of the bridge as the kit sees it: the captured callbacks, and asynchronous calls on top of them. */
 import { DOMException, isDomExceptionName } from "./dom-exception.ts";
 import { OwnedMap } from "./owned-map.ts";
-import { hasOwn, jsonParse, jsonStringify, NativePromise, ownKeys, stringSlice } from "./primordials.ts";
+import { defineProperty, hasOwn, jsonParse, NativePromise, ownKeys, plainProperty, stringSlice } from "./primordials.ts";
+import { wireJson } from "./wire-json.ts";
 
 export interface Host {
   respond(runKey: number, status: number, headersFlatJson: string, body: string | ArrayBuffer | undefined, more: boolean): void;
@@ -45,7 +46,7 @@ let lastCallId = 0;
  * When the run ends first, the promise never settles: no code of an ended run is woken.
  */
 export async function callHost(runKey: number, op: string, argument: unknown, bytes?: ArrayBuffer): Promise<Answer> {
-  const text = argument === undefined ? "" : jsonStringify(argument);
+  const text = argument === undefined ? "" : wireJson(argument);
   const callId = ++lastCallId;
   const answer = await new NativePromise<Answer>((resolve) => {
     pending.add(callId, { runKey, resolve });
@@ -101,10 +102,11 @@ function hostError(text: string | undefined): Error {
   const native = natives[name];
   if (native === undefined && isDomExceptionName(name)) return new DOMException(message, name);
   const error = native === undefined ? new Error(message) : new native(message);
-  if (native === undefined && name !== "Error") Object.defineProperty(error, "name", { value: name, configurable: true, writable: true });
-  for (const key of ownKeys(given)) {
-    if (key !== "name" && key !== "message")
-      Object.defineProperty(error, key, { value: given[key as string], enumerable: true, configurable: true, writable: true });
+  if (native === undefined && name !== "Error") defineProperty(error, "name", plainProperty(name, false));
+  const keys = ownKeys(given);
+  for (let index = 0; index < keys.length; index++) {
+    const key = keys[index] as string;
+    if (key !== "name" && key !== "message") defineProperty(error, key, plainProperty(given[key], true));
   }
   return error;
 }

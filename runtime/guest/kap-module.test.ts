@@ -35,6 +35,20 @@ describe("db", () => {
         `return [await caught(() => db.query(5)), await caught(() => db.query("x", 5)), await caught(() => db.batch("x")), await caught(() => db.batch([null]))];`,
         ["TypeError", "TypeError", "TypeError", "TypeError"],
       ],
+      "a parameter that has no form in SQL is named by its position": [
+        `const out = []; for (const params of [[1, Symbol("s")], [() => {}], ["a", "b", [1, [Symbol("t")]]]]) try { await db.query("x", params); out.push("ran"); } catch (e) { out.push(e.name + ": " + e.message); }
+         out.push(await caught(() => db.batch([{ sql: "x", params: [Symbol("u")] }]))); return out;`,
+        [
+          expect.stringMatching(/^TypeError: The parameter \$2 is or holds a symbol/),
+          expect.stringMatching(/^TypeError: The parameter \$1 is or holds a function/),
+          expect.stringMatching(/^TypeError: The parameter \$3 is or holds a symbol/),
+          "TypeError",
+        ],
+      ],
+      "a json parameter is asked for its own toJSON, and the rest of the call is not": [
+        `String.prototype.toJSON = Object.prototype.toJSON = Array.prototype.toJSON = function () { return "forged"; }; try { return (await db.query("x", [1, "a", { toJSON: () => ({ b: 2 }) }])).rows[0].params; } finally { delete String.prototype.toJSON; delete Object.prototype.toJSON; delete Array.prototype.toJSON; }`,
+        [1, "a", { b: 2 }],
+      ],
     },
     echo,
   );
@@ -78,6 +92,15 @@ describe("store", () => {
       "a failing stream fails the put": [
         `return caught(() => store.put("e", new ReadableStream({ pull() { throw new RangeError("no"); } })));`,
         "RangeError",
+      ],
+      "a contentType must fit into a header": [
+        `const out = []; for (const contentType of ["text/plain\\r\\nx-evil: 1", "text/plain\\0", "téxt/ü", "tex\\u0442"]) try { await store.put("ct", "x", { contentType }); out.push("stored"); } catch (e) { out.push(e.name + ": " + e.message); } return out;`,
+        [
+          expect.stringMatching(/^TypeError: The contentType of a stored object cannot hold line breaks/),
+          expect.stringMatching(/^TypeError/),
+          "stored",
+          expect.stringMatching(/^TypeError/),
+        ],
       ],
       "keys must be text": [
         `return [await caught(() => store.get("")), await caught(() => store.put(5, "x")), await caught(() => store.delete())];`,

@@ -1,4 +1,5 @@
 import { build } from "esbuild";
+import Handlebars from "handlebars";
 import { expect, test } from "vitest";
 import { TestHost } from "./testing-host.ts";
 
@@ -60,4 +61,20 @@ test("zod checks without making code", async () => {
       return [good.success, bad.error.issues.map((issue) => issue.path.join("."))];
     }`);
   expect(answer).toEqual([true, ["name", "mail", "when", "site", "n.0"]]);
+});
+
+test("Handlebars fills templates that were compiled before the save; compiling inside would need code from strings", async () => {
+  const page = Handlebars.precompile("{{#each names}}<li>{{this}}</li>{{/each}}");
+  const answer = await run(`
+    import runtime from "handlebars/runtime";
+    import Handlebars from "handlebars/dist/cjs/handlebars.js";
+    async function main() {
+      const filled = runtime.template(${page})({ names: ["Ann", "a<b"] });
+      try {
+        return [filled, Handlebars.compile("{{name}}")({ name: "x" })];
+      } catch (error) {
+        return [filled, error.name];
+      }
+    }`);
+  expect(answer).toEqual(["<li>Ann</li><li>a&lt;b</li>", "EvalError"]);
 });

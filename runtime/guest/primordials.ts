@@ -18,6 +18,11 @@ export const { freeze, create: objectCreate, defineProperty } = Object;
 export const isArray = Array.isArray;
 export const hasOwn = Object.hasOwn;
 export const dateNow = Date.now;
+export const NativeDate = Date;
+export const dateToIso = uncurry(Date.prototype.toISOString);
+export const decodeComponent = decodeURIComponent;
+export const parseInteger = Number.parseInt;
+export const { trunc: mathTrunc, min: mathMin } = Math;
 export const fromCharCode = String.fromCharCode;
 
 export const NativePromise = Promise;
@@ -42,6 +47,9 @@ export const toLowerCase = uncurry(String.prototype.toLowerCase);
 export const toUpperCase = uncurry(String.prototype.toUpperCase);
 export const stringSlice = uncurry(String.prototype.slice);
 export const stringIndexOf = uncurry(String.prototype.indexOf);
+export const isWellFormed = uncurry(String.prototype.isWellFormed);
+export const stringTrim = uncurry(String.prototype.trim);
+export const arraySort = uncurry(Array.prototype.sort) as <T>(array: T[], compare?: (a: T, b: T) => number) => T[];
 export const toWellFormed = uncurry(String.prototype.toWellFormed);
 export const regExpExec = uncurry(RegExp.prototype.exec);
 
@@ -49,11 +57,8 @@ const typedArray = getPrototypeOf(Uint8Array.prototype) as object;
 const getter = (target: object, name: PropertyKey) => uncurry(getOwnPropertyDescriptor(target, name)?.get as Method);
 export const U8 = Uint8Array;
 export const bytesSet = uncurry(Uint8Array.prototype.set);
-export const bytesSubarray = uncurry(Uint8Array.prototype.subarray) as (
-  bytes: Uint8Array<ArrayBuffer>,
-  start?: number,
-  end?: number,
-) => Uint8Array<ArrayBuffer>;
+export const bytesFromBase64 = Uint8Array.fromBase64;
+export const bytesToBase64 = uncurry(Uint8Array.prototype.toBase64);
 export const viewTag = getter(typedArray, Symbol.toStringTag) as (value: unknown) => string | undefined;
 export const viewBuffer = getter(typedArray, "buffer") as (value: unknown) => ArrayBuffer;
 export const viewOffset = getter(typedArray, "byteOffset") as (value: unknown) => number;
@@ -61,9 +66,16 @@ export const viewByteLength = getter(typedArray, "byteLength") as (value: unknow
 export const dataViewBuffer = getter(DataView.prototype, "buffer") as (value: unknown) => ArrayBuffer;
 export const dataViewOffset = getter(DataView.prototype, "byteOffset") as (value: unknown) => number;
 export const dataViewByteLength = getter(DataView.prototype, "byteLength") as (value: unknown) => number;
-const bufferByteLength = getter(ArrayBuffer.prototype, "byteLength") as (value: unknown) => number;
+export const bufferByteLength = getter(ArrayBuffer.prototype, "byteLength") as (value: unknown) => number;
+/** A view of the bytes from `start` up to `end`, which must lie within them: `subarray` would ask the species of the class. */
+export const bytesSubarray = (bytes: Uint8Array<ArrayBuffer>, start: number, end = viewByteLength(bytes)): Uint8Array<ArrayBuffer> =>
+  new U8(viewBuffer(bytes), viewOffset(bytes) + start, end - start);
 export const bufferSlice = uncurry(ArrayBuffer.prototype.slice) as (buffer: ArrayBuffer, start?: number, end?: number) => ArrayBuffer;
 export const isView = ArrayBuffer.isView;
+
+/** A property descriptor that takes nothing from `Object.prototype`. */
+export const plainProperty = (value: unknown, enumerable: boolean): PropertyDescriptor =>
+  ({ __proto__: null, value, enumerable, configurable: true, writable: true }) as PropertyDescriptor;
 
 /** True for a real ArrayBuffer, whatever its prototype says. */
 export function isArrayBuffer(value: unknown): value is ArrayBuffer {

@@ -1,5 +1,5 @@
 /** Errors nobody caught (HTML "report an exception"): an `error` event first, then the failure of the run. */
-import { ErrorEvent, onListenerError } from "./events.ts";
+import { dispatch, ErrorEvent, onListenerError } from "./events.ts";
 import { globalTarget } from "./global-scope.ts";
 import { failCurrentRun } from "./run.ts";
 
@@ -13,7 +13,7 @@ export function reportError(error: unknown): void {
     isReporting = true;
     try {
       const message = error instanceof Error ? `Uncaught ${error.name}: ${error.message}` : "Uncaught exception";
-      isHandled = !globalTarget.dispatchEvent(new ErrorEvent("error", { error, message, cancelable: true }));
+      isHandled = !dispatch(globalTarget, new ErrorEvent("error", { error, message, cancelable: true }));
     } catch {
       isHandled = false;
     } finally {

@@ -5,8 +5,8 @@ import type { Blob } from "./blob.ts";
 import { Body, type BodyInit, type Bytes, extractBody } from "./body.ts";
 import { DOMException } from "./dom-exception.ts";
 import type { FormData } from "./form-data.ts";
-import { combined, fill, flatOf, guardHeaders, Headers, type HeadersInit, headersOfFlat } from "./headers.ts";
-import { toUpperCase } from "./primordials.ts";
+import { appendTo, combined, copyFlat, fill, flatOf, guardHeaders, Headers, type HeadersInit, headersOfFlat } from "./headers.ts";
+import { jsonStringify, objectCreate, regExpExec, toUpperCase } from "./primordials.ts";
 import type { ReadableStream } from "./streams.ts";
 import { normalAddress, type URL } from "./url.ts";
 
@@ -53,7 +53,7 @@ function normalMethod(given: unknown): string {
   const upper = toUpperCase(method);
   if (upper === "CONNECT" || upper === "TRACE" || upper === "TRACK") throw new TypeError(`The method ${method} is not allowed.`);
   if (upper in usualMethods) return upper === "PATCH" ? method : upper;
-  if (!/^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(method)) throw new TypeError(`Invalid method: ${JSON.stringify(method)}`);
+  if (regExpExec(/^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/, method) === null) throw new TypeError(`Invalid method: ${jsonStringify(method)}`);
   return method;
 }
 
@@ -63,6 +63,9 @@ export let requestParts: (request: Request) => RequestParts;
 /** Aborts the signal of a request that came from the host. */
 export let abortRequest: (request: Request, reason: unknown) => void;
 export let isRequest: (value: unknown) => value is Request;
+
+/** Options that nobody gave have no members, not even inherited ones. */
+const noInit = objectCreate(null) as RequestInit;
 
 /** Passed by the kit itself in place of an address. */
 const blank = Symbol("blank");
@@ -102,14 +105,14 @@ export class Request {
     isRequest = (value): value is Request => typeof value === "object" && value !== null && #method in value;
   }
 
-  constructor(input: string | URL | Request, init: RequestInit = {}) {
+  constructor(input: string | URL | Request, init: RequestInit = noInit) {
     if ((input as unknown) === blank) {
       this.#body = new Body(null, null);
       return;
     }
     if (arguments.length === 0) throw new TypeError("Request needs an address or a request.");
     const from = isRequest(input) ? input : null;
-    const given = init ?? {};
+    const given = init ?? noInit;
     this.#url = from === null ? normalAddress(input) : from.#url;
     this.#method = given.method === undefined ? (from === null ? "GET" : from.#method) : normalMethod(given.method);
     const redirect = given.redirect ?? (from === null ? "follow" : from.#redirect);
@@ -134,7 +137,8 @@ export class Request {
       this.#body = extractBody(given.body);
       if (this.#body.stream !== null && given.duplex !== "half")
         throw new TypeError('A request with a stream as its body needs `duplex: "half"`.');
-      if (this.#body.type !== null && !headers.has("content-type")) headers.append("content-type", this.#body.type);
+      if (this.#body.type !== null && combined(flatOf(headers), "content-type") === null)
+        appendTo(headers, "content-type", this.#body.type);
     } else if (from !== null && given.body === undefined) {
       if (!from.#body.isEmpty) this.#requireBodyMethod();
       this.#body = from.#body.move();
@@ -213,7 +217,7 @@ export class Request {
     copy.#url = this.#url;
     copy.#redirect = this.#redirect;
     copy.#init = this.#init;
-    const headers = headersOfFlat([...flatOf(this.headers)], "request");
+    const headers = headersOfFlat(copyFlat(flatOf(this.headers)), "request");
     copy.#headers = headers;
     const own = newSignal();
     const { signal } = this;
@@ -243,7 +247,7 @@ export class Request {
   }
 
   #contentType(): string | null {
-    return this.#headers === null ? combined(this.#flat ?? [], "content-type") : this.#headers.get("content-type");
+    return this.#headers === null ? combined(this.#flat ?? [], "content-type") : combined(flatOf(this.#headers), "content-type");
   }
 
   get [Symbol.toStringTag](): string {

@@ -2,9 +2,9 @@
 import type { Blob } from "./blob.ts";
 import { Body, type BodyInit, type Bytes, completeBody, extractBody } from "./body.ts";
 import type { FormData } from "./form-data.ts";
-import { fill, flatJson, flatOf, guardHeaders, Headers, type HeadersInit, headersOfFlat } from "./headers.ts";
+import { appendTo, combined, copyFlat, fill, flatJson, flatOf, guardHeaders, Headers, type HeadersInit, headersOfFlat } from "./headers.ts";
 import { host } from "./host.ts";
-import { jsonStringify } from "./primordials.ts";
+import { jsonStringify, regExpExec } from "./primordials.ts";
 import type { ReadableStream } from "./streams.ts";
 import { normalAddress, type URL } from "./url.ts";
 
@@ -73,7 +73,7 @@ export class Response {
       host.respond(runKey, response.#status, headers, complete, false);
       return null;
     };
-    moveBody = (response) => ({ type: response.headers.get("content-type"), body: response.#body.move() });
+    moveBody = (response) => ({ type: response.#contentType(), body: response.#body.move() });
   }
 
   constructor(body: BodyInit | null = null, init: ResponseInit | undefined = undefined) {
@@ -93,14 +93,14 @@ export class Response {
     }
     if (statusText !== undefined) {
       const text = `${statusText}`;
-      if (!/^[\t\x20-\x7e\x80-\xff]*$/.test(text)) throw new TypeError("Invalid status text.");
+      if (regExpExec(/^[\t\x20-\x7e\x80-\xff]*$/, text) === null) throw new TypeError("Invalid status text.");
       this.#statusText = text;
     }
     if (headers !== undefined) {
       const own = new Headers();
       guardHeaders(own, "response");
       fill(own, headers);
-      if (this.#body.type !== null && !own.has("content-type")) own.append("content-type", this.#body.type);
+      if (this.#body.type !== null && combined(flatOf(own), "content-type") === null) appendTo(own, "content-type", this.#body.type);
       this.#headers = own;
     }
   }
@@ -139,6 +139,10 @@ export class Response {
     response.#status = 0;
     response.#headers = headersOfFlat([], "immutable");
     return response;
+  }
+
+  #contentType(): string | null {
+    return this.#headers === null ? this.#body.type : combined(flatOf(this.#headers), "content-type");
   }
 
   get status(): number {
@@ -182,7 +186,7 @@ export class Response {
     copy.#url = this.#url;
     copy.#redirected = this.#redirected;
     if (this.#headers !== null)
-      copy.#headers = headersOfFlat([...flatOf(this.#headers)], this.#type === "default" ? "response" : "immutable");
+      copy.#headers = headersOfFlat(copyFlat(flatOf(this.#headers)), this.#type === "default" ? "response" : "immutable");
     return copy;
   }
 
@@ -199,10 +203,10 @@ export class Response {
     return await this.#body.json();
   }
   async blob(): Promise<Blob> {
-    return await this.#body.blob(this.headers.get("content-type"));
+    return await this.#body.blob(this.#contentType());
   }
   async formData(): Promise<FormData> {
-    return await this.#body.formData(this.headers.get("content-type"));
+    return await this.#body.formData(this.#contentType());
   }
 
   get [Symbol.toStringTag](): string {

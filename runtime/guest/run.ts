@@ -15,6 +15,8 @@ export interface RunHead {
   runId: string;
   kap: { id: string; slug: string; name: string };
   user?: { id: string; email: string; name: string; role: string };
+  /** The host wants to hear of what the program gives to waitUntil. */
+  isDry?: boolean;
 }
 
 export class Run {
@@ -111,6 +113,7 @@ export class KapContext {
     const run = this.#run;
     if (run.hasEnded) throw new DOMException("The run has ended: ctx.waitUntil must be called before.", "InvalidStateError");
     run.open++;
+    if (hasOwn(run.head, "isDry")) host.call(0, run.key, "dry.wait-until", "", undefined);
     promiseThen(
       promiseResolve(promise),
       () => run.settleOne(),

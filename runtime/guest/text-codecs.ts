@@ -3,6 +3,7 @@ import { syncText } from "./host.ts";
 import { jsonStringify } from "./primordials.ts";
 import { type ReadableStream, TransformStream, type WritableStream } from "./streams.ts";
 import { concatBytes, copyOf, decodeUtf8, encodeUtf8, exactBuffer, viewOf } from "./utf8.ts";
+import { wireJson } from "./wire-json.ts";
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
@@ -63,7 +64,7 @@ export class TextDecoder {
   constructor(label = "utf-8", options: DecoderOptions = {}) {
     const name = `${label}`;
     const known = usualLabels[name] ?? (syncText("text.encoding", name) || null);
-    if (known === null) throw new RangeError(`The encoding label ${JSON.stringify(name)} is not known.`);
+    if (known === null) throw new RangeError(`The encoding label ${jsonStringify(name)} is not known.`);
     this.#encoding = known;
     this.#fatal = Boolean(options?.fatal);
     this.#ignoreBOM = Boolean(options?.ignoreBOM);
@@ -114,7 +115,7 @@ export class TextDecoder {
   #decodeAll(bytes: Bytes): string {
     if (bytes.length === 0) return "";
     if (this.#encoding === "utf-8" && !this.#fatal) return decodeUtf8(bytes);
-    return syncText("text.decode", jsonStringify([this.#encoding, this.#fatal]), exactBuffer(bytes));
+    return syncText("text.decode", wireJson([this.#encoding, this.#fatal]), exactBuffer(bytes));
   }
 
   get [Symbol.toStringTag](): string {

@@ -2,7 +2,7 @@
 import { currentRunKey } from "./current-run.ts";
 import { host } from "./host.ts";
 import { OwnedMap } from "./owned-map.ts";
-import { reflectApply } from "./primordials.ts";
+import { mathTrunc, reflectApply } from "./primordials.ts";
 
 interface Timer {
   runKey: number;
@@ -39,7 +39,7 @@ export const dropTimers = (runKey: number): void => timers.drop(runKey);
 
 /** Delays are whole milliseconds from 0 to 2^31-1; anything else is 0, as in browsers. */
 function delayOf(given: unknown): number {
-  const delay = Math.trunc(Number(given));
+  const delay = mathTrunc(Number(given));
   return delay > 0 && delay <= 2_147_483_647 ? delay : 0;
 }
 

@@ -1,35 +1,64 @@
 // biome-ignore-all lint/complexity/noArguments: the standards tell a missing argument from an undefined one
 /** URLSearchParams and the application/x-www-form-urlencoded format (URL §5, §6). */
+import {
+  arraySort,
+  bytesSubarray,
+  decodeComponent,
+  fromCharCode,
+  getOwnPropertyDescriptor,
+  isArray,
+  isWellFormed,
+  ownKeys,
+  parseInteger,
+  reflectApply,
+  regExpExec,
+  stringIndexOf,
+  stringSlice,
+  toWellFormed,
+  U8,
+  viewByteLength,
+} from "./primordials.ts";
 import { decodeUtf8, encodeUtf8 } from "./utf8.ts";
 
 type Init = string | Iterable<Iterable<string>> | Record<string, string>;
+type Pair = [name: string, value: string];
 const hex = "0123456789ABCDEF";
+const hexPair = /^[0-9a-f]{2}$/i;
+const plainPart = /^[\w*.-]*$/;
 
 /** Decodes one name or value: `+` is a space, `%XX` a byte, anything else as it stands. */
 function decodePart(part: string): string {
-  const spaced = part.includes("+") ? part.replaceAll("+", " ") : part;
-  if (!spaced.includes("%")) return spaced;
+  let spaced = part;
+  if (stringIndexOf(part, "+") >= 0) {
+    spaced = "";
+    for (let index = 0; index < part.length; index++) spaced += part[index] === "+" ? " " : part[index];
+  }
+  if (stringIndexOf(spaced, "%") < 0) return spaced;
   try {
-    return decodeURIComponent(spaced);
+    return decodeComponent(spaced);
   } catch {
     const bytes = encodeUtf8(spaced);
-    const out = new Uint8Array(bytes.length);
+    const total = viewByteLength(bytes);
+    const out = new U8(total);
     let length = 0;
-    for (let index = 0; index < bytes.length; index++) {
+    for (let index = 0; index < total; index++) {
       const byte = bytes[index] as number;
-      const digits = byte === 0x25 ? String.fromCharCode(bytes[index + 1] ?? 0, bytes[index + 2] ?? 0) : "";
-      const isPair = /^[0-9a-f]{2}$/i.test(digits);
-      out[length++] = isPair ? Number.parseInt(digits, 16) : byte;
+      const digits = byte === 0x25 ? fromCharCode(bytes[index + 1] ?? 0, bytes[index + 2] ?? 0) : "";
+      const isPair = regExpExec(hexPair, digits) !== null;
+      out[length++] = isPair ? parseInteger(digits, 16) : byte;
       if (isPair) index += 2;
     }
-    return decodeUtf8(out.subarray(0, length));
+    return decodeUtf8(bytesSubarray(out, 0, length));
   }
 }
 
 function encodePart(part: string): string {
-  if (/^[\w*.-]*$/.test(part)) return part;
+  if (regExpExec(plainPart, part) !== null) return part;
+  const bytes = encodeUtf8(part);
+  const total = viewByteLength(bytes);
   let text = "";
-  for (const byte of encodeUtf8(part)) {
+  for (let index = 0; index < total; index++) {
+    const byte = bytes[index] as number;
     if (byte === 0x20) text += "+";
     else if (
       (byte >= 0x30 && byte <= 0x39) ||
@@ -40,25 +69,46 @@ function encodePart(part: string): string {
       byte === 0x2e ||
       byte === 0x5f
     )
-      text += String.fromCharCode(byte);
+      text += fromCharCode(byte);
     else text += `%${hex[byte >> 4]}${hex[byte & 15]}`;
   }
   return text;
 }
 
 /** The pairs of an urlencoded string. */
-export function parseUrlEncoded(text: string): [string, string][] {
-  const pairs: [string, string][] = [];
-  for (const sequence of text.split("&")) {
+export function parseUrlEncoded(text: string): Pair[] {
+  const pairs: Pair[] = [];
+  for (let start = 0; start <= text.length; ) {
+    const found = stringIndexOf(text, "&", start);
+    const end = found < 0 ? text.length : found;
+    const sequence = stringSlice(text, start, end);
+    start = end + 1;
     if (sequence === "") continue;
-    const equals = sequence.indexOf("=");
-    pairs.push(equals < 0 ? [decodePart(sequence), ""] : [decodePart(sequence.slice(0, equals)), decodePart(sequence.slice(equals + 1))]);
+    const equals = stringIndexOf(sequence, "=");
+    const name = decodePart(equals < 0 ? sequence : stringSlice(sequence, 0, equals));
+    pairs[pairs.length] = [name, equals < 0 ? "" : decodePart(stringSlice(sequence, equals + 1))];
   }
   return pairs;
 }
 
-const serializeUrlEncoded = (pairs: readonly (readonly [string, string])[]): string =>
-  pairs.map(([name, value]) => `${encodePart(name)}=${encodePart(value)}`).join("&");
+function serializeUrlEncoded(pairs: readonly Pair[]): string {
+  let text = "";
+  for (let index = 0; index < pairs.length; index++) {
+    const pair = pairs[index] as Pair;
+    text += `${index === 0 ? "" : "&"}${encodePart(pair[0])}=${encodePart(pair[1])}`;
+  }
+  return text;
+}
+
+/** The pairs that a rule keeps, as a list of their own. */
+function kept(pairs: readonly Pair[], keeps: (pair: Pair, index: number) => boolean): Pair[] {
+  const list: Pair[] = [];
+  for (let index = 0; index < pairs.length; index++) {
+    const pair = pairs[index] as Pair;
+    if (keeps(pair, index)) list[list.length] = [pair[0], pair[1]];
+  }
+  return list;
+}
 
 /** The kit's way to tie a query to its URL. */
 export let linkParams: (params: URLSearchParams, changed: (query: string) => void) => void;
@@ -67,11 +117,11 @@ export let resetParams: (params: URLSearchParams, query: string) => void;
 
 const text = (value: unknown): string => {
   const made = `${value as string}`;
-  return made.isWellFormed() ? made : made.toWellFormed();
+  return isWellFormed(made) ? made : toWellFormed(made);
 };
 
 export class URLSearchParams {
-  #pairs: [string, string][] = [];
+  #pairs: Pair[] = [];
   #changed: ((query: string) => void) | null = null;
 
   static {
@@ -85,29 +135,50 @@ export class URLSearchParams {
 
   constructor(init: Init = "") {
     if ((typeof init === "object" && init !== null) || typeof init === "function") {
-      if (init instanceof URLSearchParams && init[Symbol.iterator] === URLSearchParams.prototype[Symbol.iterator]) {
-        this.#pairs = init.#pairs.map(([name, value]) => [name, value]);
-      } else if (typeof (init as Partial<Iterable<unknown>>)[Symbol.iterator] === "function") {
-        for (const entry of init as Iterable<Iterable<string>>) {
-          if ((typeof entry !== "object" && typeof entry !== "function") || entry === null)
-            throw new TypeError("Each query pair must be a sequence.");
-          const pair = [...entry];
-          if (pair.length !== 2) throw new TypeError("Each query pair must have a name and a value.");
-          this.#pairs.push([text(pair[0]), text(pair[1])]);
-        }
-      } else {
-        const record = new Map<string, string>();
-        for (const key of Reflect.ownKeys(init)) {
-          if (!Object.getOwnPropertyDescriptor(init, key)?.enumerable) continue;
-          if (typeof key === "symbol") throw new TypeError("A query name must be a string.");
-          record.set(text(key), text((init as Record<string, string>)[key]));
-        }
-        this.#pairs = [...record];
-      }
+      if (#pairs in init && init[Symbol.iterator] === URLSearchParams.prototype[Symbol.iterator])
+        this.#pairs = kept(init.#pairs, () => true);
+      else if (typeof (init as Partial<Iterable<unknown>>)[Symbol.iterator] === "function")
+        this.#addAll(init as Iterable<Iterable<string>>);
+      else this.#addRecord(init as Record<string, string>);
       return;
     }
     const query = text(init);
-    this.#pairs = parseUrlEncoded(query[0] === "?" ? query.slice(1) : query);
+    this.#pairs = parseUrlEncoded(query[0] === "?" ? stringSlice(query, 1) : query);
+  }
+
+  #add(name: string, value: string): void {
+    this.#pairs[this.#pairs.length] = [name, value];
+  }
+
+  /** What the program iterates over is its own affair, as are its iterators. */
+  #addAll(entries: Iterable<Iterable<string>>): void {
+    for (const entry of entries) {
+      if ((typeof entry !== "object" && typeof entry !== "function") || entry === null)
+        throw new TypeError("Each query pair must be a sequence.");
+      const pair = isArray(entry) ? (entry as string[]) : [...entry];
+      if (pair.length !== 2) throw new TypeError("Each query pair must have a name and a value.");
+      this.#add(text(pair[0]), text(pair[1]));
+    }
+  }
+
+  #addRecord(record: Record<string, string>): void {
+    const keys = ownKeys(record);
+    for (let index = 0; index < keys.length; index++) {
+      const key = keys[index] as string | symbol;
+      if (!getOwnPropertyDescriptor(record, key)?.enumerable) continue;
+      if (typeof key === "symbol") throw new TypeError("A query name must be a string.");
+      const name = text(key);
+      const value = text(record[key]);
+      // Two keys may become one name by their replacement of lone surrogates: the last value wins, in the first one's place.
+      const at = this.#indexOf(name);
+      if (at < 0) this.#add(name, value);
+      else this.#pairs[at] = [name, value];
+    }
+  }
+
+  #indexOf(name: string): number {
+    for (let index = 0; index < this.#pairs.length; index++) if ((this.#pairs[index] as Pair)[0] === name) return index;
+    return -1;
   }
 
   get size(): number {
@@ -116,7 +187,7 @@ export class URLSearchParams {
 
   append(name: string, value: string): void {
     need(arguments.length, 2);
-    this.#pairs.push([text(name), text(value)]);
+    this.#add(text(name), text(value));
     this.#tell();
   }
 
@@ -124,63 +195,73 @@ export class URLSearchParams {
     need(arguments.length, 1);
     const wanted = text(name);
     const only = value === undefined ? null : text(value);
-    this.#pairs = this.#pairs.filter((pair) => pair[0] !== wanted || (only !== null && pair[1] !== only));
+    this.#pairs = kept(this.#pairs, (pair) => pair[0] !== wanted || (only !== null && pair[1] !== only));
     this.#tell();
   }
 
   get(name: string): string | null {
     need(arguments.length, 1);
-    const wanted = text(name);
-    for (const pair of this.#pairs) if (pair[0] === wanted) return pair[1];
-    return null;
+    const at = this.#indexOf(text(name));
+    return at < 0 ? null : (this.#pairs[at] as Pair)[1];
   }
 
   getAll(name: string): string[] {
     need(arguments.length, 1);
     const wanted = text(name);
-    return this.#pairs.filter((pair) => pair[0] === wanted).map((pair) => pair[1]);
+    const values: string[] = [];
+    for (let index = 0; index < this.#pairs.length; index++) {
+      const pair = this.#pairs[index] as Pair;
+      if (pair[0] === wanted) values[values.length] = pair[1];
+    }
+    return values;
   }
 
   has(name: string, value?: string): boolean {
     need(arguments.length, 1);
     const wanted = text(name);
     const only = value === undefined ? null : text(value);
-    return this.#pairs.some((pair) => pair[0] === wanted && (only === null || pair[1] === only));
+    return kept(this.#pairs, (pair) => pair[0] === wanted && (only === null || pair[1] === only)).length > 0;
   }
 
   set(name: string, value: string): void {
     need(arguments.length, 2);
     const wanted = text(name);
     const content = text(value);
-    const at = this.#pairs.findIndex((pair) => pair[0] === wanted);
-    if (at < 0) this.#pairs.push([wanted, content]);
+    const at = this.#indexOf(wanted);
+    if (at < 0) this.#add(wanted, content);
     else {
-      this.#pairs = this.#pairs.filter((pair, index) => index <= at || pair[0] !== wanted);
+      this.#pairs = kept(this.#pairs, (pair, index) => index <= at || pair[0] !== wanted);
       this.#pairs[at] = [wanted, content];
     }
     this.#tell();
   }
 
   sort(): void {
-    this.#pairs.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+    arraySort(this.#pairs, (a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0));
     this.#tell();
   }
 
   forEach(callback: (value: string, name: string, parent: URLSearchParams) => void, thisArgument?: unknown): void {
     if (typeof callback !== "function") throw new TypeError("URLSearchParams.forEach needs a function.");
-    for (const [name, value] of this) callback.call(thisArgument, value, name, this);
+    for (let index = 0; index < this.#pairs.length; index++) {
+      const pair = this.#pairs[index] as Pair;
+      reflectApply(callback, thisArgument, [pair[1], pair[0], this]);
+    }
   }
 
-  *entries(): Generator<[string, string], undefined, undefined> {
-    for (let index = 0; index < this.#pairs.length; index++) yield [...(this.#pairs[index] as [string, string])];
+  *entries(): Generator<Pair, undefined, undefined> {
+    for (let index = 0; index < this.#pairs.length; index++) {
+      const pair = this.#pairs[index] as Pair;
+      yield [pair[0], pair[1]];
+    }
   }
 
   *keys(): Generator<string, undefined, undefined> {
-    for (const [name] of this) yield name;
+    for (let index = 0; index < this.#pairs.length; index++) yield (this.#pairs[index] as Pair)[0];
   }
 
   *values(): Generator<string, undefined, undefined> {
-    for (const [, value] of this) yield value;
+    for (let index = 0; index < this.#pairs.length; index++) yield (this.#pairs[index] as Pair)[1];
   }
 
   toString(): string {
@@ -192,7 +273,7 @@ export class URLSearchParams {
   }
 
   #tell(): void {
-    this.#changed?.(this.toString());
+    this.#changed?.(serializeUrlEncoded(this.#pairs));
   }
   declare [Symbol.iterator]: () => Generator<[string, string], undefined, undefined>;
 }

@@ -5,8 +5,9 @@
  */
 
 import { syncText } from "./host.ts";
-import { jsonParse, jsonStringify, regExpExec } from "./primordials.ts";
+import { defineProperty, jsonParse, plainProperty, regExpExec, stringSlice } from "./primordials.ts";
 import { linkParams, resetParams, URLSearchParams } from "./url-search-params.ts";
+import { wireJson } from "./wire-json.ts";
 
 interface Parts {
   href: string;
@@ -58,10 +59,21 @@ function parsePlain(input: string): Parts | null {
 
 /** The host's answer, a JSON list in the order of `Parts`; null when the input is no URL. */
 function parseByHost(op: string, argument: readonly unknown[]): Parts | null {
-  const answer = syncText(op, jsonStringify(argument));
+  const answer = syncText(op, wireJson(argument));
   if (answer === "") return null;
-  const [href, protocol, username, password, hostname, port, pathname, search, hash, origin] = jsonParse(answer) as string[];
-  return { href, protocol, username, password, hostname, port, pathname, search, hash, origin } as Parts;
+  const list = jsonParse(answer) as string[];
+  return {
+    href: list[0],
+    protocol: list[1],
+    username: list[2],
+    password: list[3],
+    hostname: list[4],
+    port: list[5],
+    pathname: list[6],
+    search: list[7],
+    hash: list[8],
+    origin: list[9],
+  } as Parts;
 }
 
 function parse(url: unknown, base: unknown): Parts | null {
@@ -77,6 +89,8 @@ function parse(url: unknown, base: unknown): Parts | null {
   return parseByHost("url.parse", [input, against]);
 }
 
+const invalid = (input: unknown): TypeError => new TypeError(`Invalid URL: ${stringSlice(`${input as string}`, 0, 200)}`);
+
 export class URL {
   #parts: Parts;
   #params: URLSearchParams | null = null;
@@ -85,9 +99,7 @@ export class URL {
     if (arguments.length === 0) throw new TypeError("URL needs an address.");
     const parts = parse(url, base);
     if (parts === null) {
-      const error = new TypeError(`Invalid URL: ${`${url}`.slice(0, 200)}`);
-      Object.defineProperty(error, "code", { value: "ERR_INVALID_URL", configurable: true, enumerable: true, writable: true });
-      throw error;
+      throw defineProperty(invalid(url), "code", plainProperty("ERR_INVALID_URL", true));
     }
     this.#parts = parts;
   }
@@ -106,7 +118,7 @@ export class URL {
   }
   set href(value: string) {
     const parts = parse(value, undefined);
-    if (parts === null) throw new TypeError(`Invalid URL: ${`${value}`.slice(0, 200)}`);
+    if (parts === null) throw invalid(value);
     this.#replace(parts);
   }
   get origin(): string {
@@ -195,14 +207,14 @@ export class URL {
 
   #replace(parts: Parts): void {
     this.#parts = parts;
-    if (this.#params !== null) resetParams(this.#params, parts.search.slice(1));
+    if (this.#params !== null) resetParams(this.#params, stringSlice(parts.search, 1));
   }
 }
 
 /** The normal form of an address, for `new Request`; throws a TypeError when it is none or carries credentials. */
 export function normalAddress(input: unknown, base?: string): string {
   const parts = parse(input, base);
-  if (parts === null) throw new TypeError(`Invalid URL: ${`${input as string}`.slice(0, 200)}`);
+  if (parts === null) throw invalid(input);
   if (parts.username !== "" || parts.password !== "")
     throw new TypeError("An address with a user name or password cannot be requested: use an Authorization header.");
   return parts.href;

@@ -1,6 +1,7 @@
 /** UTF-8 both ways: short ASCII in place, all else by the host, whose native codec is far faster than a loop in here. */
 import { syncBytes, syncText } from "./host.ts";
 import {
+  bufferByteLength,
   bufferSlice,
   bytesSet,
   bytesSubarray,
@@ -60,7 +61,7 @@ export function exactBuffer(bytes: Uint8Array<ArrayBuffer>): ArrayBuffer {
   const buffer = viewBuffer(bytes);
   const offset = viewOffset(bytes);
   const length = viewByteLength(bytes);
-  return offset === 0 && length === buffer.byteLength ? buffer : bufferSlice(buffer, offset, offset + length);
+  return offset === 0 && length === bufferByteLength(buffer) ? buffer : bufferSlice(buffer, offset, offset + length);
 }
 
 /** A Uint8Array over the bytes of any BufferSource, without copying; null for anything else. */

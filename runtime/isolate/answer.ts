@@ -47,6 +47,11 @@ export class Answer {
     return this.status !== 0;
   }
 
+  /** The whole answer has been handed to the kernel: who hangs up after that has it. */
+  get isSent(): boolean {
+    return this.#response.writableFinished;
+  }
+
   /** All bytes have left this process for the kernel, or the caller is gone: nothing is kept for this answer any more. */
   get isFlushed(): boolean {
     return (

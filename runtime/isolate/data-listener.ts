@@ -1,4 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { Server as NetServer } from "node:net";
 import { newId } from "#platform/ids.ts";
 import { refuse } from "./answer.ts";
 import type { Engine } from "./engine.ts";
@@ -12,7 +13,19 @@ const maxHeaderBytes = 64 * 1024;
 /** Reads what the gateway says about a request and leaves what the program may see. */
 export function readArrival(request: IncomingMessage): Arrival {
   const raw = request.rawHeaders;
-  const arrival: Arrival = { runId: "", revision: 0, triggerId: null, user: null, scheme: "http", host: "localhost", headers: [], request };
+  const arrival: Arrival = {
+    runId: "",
+    kapId: null,
+    isDry: false,
+    revision: 0,
+    claimMs: 0,
+    triggerId: null,
+    user: null,
+    scheme: "http",
+    host: "localhost",
+    headers: [],
+    request,
+  };
   for (let at = 0; at + 1 < raw.length; at += 2) {
     const name = raw[at] as string;
     const value = raw[at + 1] as string;
@@ -31,8 +44,11 @@ export function readArrival(request: IncomingMessage): Arrival {
 
 function readOwn(arrival: Arrival, name: string, value: string): void {
   if (name === "run") arrival.runId = value;
+  else if (name === "kap") arrival.kapId = value;
   else if (name === "revision") arrival.revision = Number(value) || 0;
+  else if (name === "claim") arrival.claimMs = Number(value) || 0;
   else if (name === "trigger") arrival.triggerId = value;
+  else if (name === "dry-run") arrival.isDry = value === "1";
   else if (name === "scheme") arrival.scheme = value === "https" ? "https" : "http";
   else if (name === "user") {
     try {
@@ -55,7 +71,10 @@ export function createDataListener(current: () => Engine | undefined): Server {
       }
       if (!engine?.program) return refuse(response, 421, "unassigned", "This runtime serves no kap.");
       if (!server.listening) response.shouldKeepAlive = false;
-      engine.arrive(readArrival(request), response);
+      const arrival = readArrival(request);
+      // An address is used again by another pod: a call that follows an old one must never reach another kap's program.
+      if (arrival.kapId !== engine.program.head.kap.id) return refuse(response, 421, "unassigned", "This runtime serves another kap.");
+      engine.arrive(arrival, response);
     },
   );
   // Only the gateway calls; a run's own wall clock ends what is slow.
@@ -68,4 +87,14 @@ export function createDataListener(current: () => Engine | undefined): Server {
 /** Starts accepting. Calls back when the kernel hands connections to this process. */
 export function accept(server: Server, accepting: () => void): void {
   server.listen({ fd: inheritedFd.listen }, accepting);
+}
+
+/** A caller may keep an unused connection that long (the gateway: a minute); after that nothing is on its way on it. */
+const lingerMs = 65_000;
+
+/** Takes no new connections. Each open one is closed by its next answer, or when it has been unused for long; then `closed` is called. */
+export function retire(server: Server, closed: () => void): void {
+  // The close of an HTTP server would cut idle connections at once, and the call that is on its way on one of them.
+  NetServer.prototype.close.call(server, closed);
+  setTimeout(() => server.closeIdleConnections(), lingerMs);
 }

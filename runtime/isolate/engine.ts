@@ -2,26 +2,29 @@ import type { ServerResponse } from "node:http";
 import ivm from "isolated-vm";
 import { type BoardWriter, boardSlots } from "../seam/flight-board.ts";
 import { frameKind } from "../seam/frames.ts";
-import type { LoadHead, Outcome } from "../seam/records.ts";
+import type { ProgramParts } from "../seam/program-bytes.ts";
+import { codeCacheStates, type LoadHead, type Outcome } from "../seam/records.ts";
+import { Admission } from "./admission.ts";
 import { AnswerTooLarge } from "./answer.ts";
 import { GuestBridge } from "./guest-bridge.ts";
 import type { SupervisorLink } from "./link.ts";
-import { Program } from "./program.ts";
+import type { Program } from "./program.ts";
+import { Programs } from "./programs.ts";
 import { type Arrival, openRun, type Run, runEnd } from "./run.ts";
-import type { Entry, EntryArgument, GuestContext, Sandbox } from "./sandbox.ts";
+import type { Entry, EntryArgument, Sandbox } from "./sandbox.ts";
 import { runHead, scheduledAnswer } from "./trigger-heads.ts";
 
 const sweepMs = 50;
 /** What the kit may take to drop a run's state; it runs nothing of the program then. */
 const forgetTimeoutMs = 200;
+/** Each has a context of its own, which takes memory of the isolate. */
+const maxDryRuns = 4;
 
 /**
- * Runs programs: admits arrivals (so many at once, then a queue), enters the isolate on their behalf with what is left of their CPU time,
- * ends them by answer, failure or limit, and hands their records over.
+ * Runs programs: takes arrivals, enters the isolate on their behalf with what is left of their CPU time, ends them by answer, failure or limit, and hands their records over.
  */
 export class Engine {
   readonly runs = new Map<number, Run>();
-  program: Program | null = null;
   isLost = false;
   onIdle: (() => void) | null = null;
   onLost: (() => void) | null = null;
@@ -30,27 +33,25 @@ export class Engine {
   readonly #link: SupervisorLink;
   readonly #board: BoardWriter;
   readonly #bridge: GuestBridge;
+  readonly #programs: Programs;
+  readonly #admission: Admission;
   readonly #freeSlots: number[] = Array.from({ length: boardSlots }, (_, slot) => boardSlots - 1 - slot);
-  readonly #queue: Run[] = [];
-  readonly #awaitingRevision: { run: Run; revision: number; since: number }[] = [];
   readonly #deferred: (() => void)[] = [];
-  #spareContext: GuestContext | null;
-  #activeRuns = 0;
   #nextKey = 0;
   #depth = 0;
   #sweeper: NodeJS.Timeout | undefined;
-  #askedRevision = 0;
 
   constructor(sandbox: Sandbox, link: SupervisorLink, board: BoardWriter) {
     this.#sandbox = sandbox;
     this.#link = link;
     this.#board = board;
     this.#bridge = new GuestBridge(this, link);
-    this.#spareContext = this.#createContext();
+    this.#programs = new Programs(() => sandbox.createContext((contextId) => this.#bridge.callbacks(contextId)));
+    this.#admission = new Admission(this, link, board, (run, bytes) => this.#start(run, bytes));
   }
 
-  #createContext(): GuestContext {
-    return this.#sandbox.createContext((contextId) => this.#bridge.callbacks(contextId));
+  get program(): Program | null {
+    return this.#programs.current;
   }
 
   /** An answer of the supervisor to a host call. */
@@ -64,40 +65,15 @@ export class Engine {
     this.#freeSlots.push(slot);
   }
 
-  /** Takes a revision: a new context when program or secrets changed, else only the new triggers and limits. The old program ends with its runs. */
-  load(head: LoadHead, bundle: string): void {
-    if (!head.fresh && this.program) this.program.adopt(head);
-    else {
-      const context = this.#spareContext ?? this.#createContext();
-      this.#spareContext = null;
-      this.#replaceProgram(new Program(context, head, bundle));
-    }
-    this.#askedRevision = Math.max(this.#askedRevision, head.revision);
-    this.#link.send(frameKind.loaded, head.revision);
-    for (const waiting of this.#awaitingRevision.splice(0)) {
-      if (waiting.revision > head.revision) this.#awaitRevision(waiting.run, waiting.revision, waiting.since);
-      else {
-        waiting.run.loadMs = performance.now() - waiting.since;
-        this.#admit(waiting.run);
-      }
-    }
+  /** Takes a revision; what has waited for it starts. */
+  load(head: LoadHead, parts: ProgramParts | null): void {
+    const codeCache = this.#programs.load(head, parts);
+    this.#link.send(frameKind.loaded, head.revision, codeCacheStates.indexOf(codeCache));
+    this.#admission.loaded(head.revision);
   }
 
-  #replaceProgram(program: Program): void {
-    const old = this.program;
-    this.program = program;
-    if (!old) return;
-    old.isCurrent = false;
-    old.releaseWhenIdle();
-  }
-
-  /** The revision some requests wait for could not be had: they are answered instead of run. */
   revisionUnavailable(revision: number, why: string): void {
-    if (this.#askedRevision <= revision) this.#askedRevision = this.program?.head.revision ?? 0;
-    for (const waiting of this.#awaitingRevision.splice(0)) {
-      if (waiting.revision > revision) this.#awaitingRevision.push(waiting);
-      else this.end(waiting.run, "refused", 503, `The runtime could not load revision ${waiting.revision} of this kap: ${why}`);
-    }
+    this.#admission.unavailable(revision, why);
   }
 
   /** A data request has arrived for the assigned kap. */
@@ -112,6 +88,14 @@ export class Engine {
     this.runs.set(key, run);
     this.#sweeper ??= setTimeout(this.#sweep, sweepMs);
     response.on("close", () => this.#callerGone(run));
+    if (arrival.isDry) {
+      run.calledHost = true; // the supervisor has an account of it from the start
+      this.#link.send(frameKind.dry, 0, key, run.id);
+      if ([...this.runs.values()].filter((other) => other.arrival.isDry).length > maxDryRuns) {
+        this.end(run, "refused", 503, `This kap has ${maxDryRuns} dry runs going on. Try again when one has ended.`);
+        return;
+      }
+    }
     if (slot < 0 || this.runs.size > limits.concurrency + limits.queue) {
       this.end(
         run,
@@ -127,49 +111,14 @@ export class Engine {
     }
     if (arrival.revision > program.head.revision) {
       this.#board.queue(slot, run.id, run.arrivedAt);
-      this.#awaitRevision(run, arrival.revision, run.arrivedClock);
+      this.#admission.awaitRevision(run, arrival.revision, run.arrivedClock);
       return;
     }
     if (!trigger) {
       this.end(run, "error", 501, "No trigger of this kap answers requests: give its main file a request trigger.");
       return;
     }
-    this.#admit(run);
-  }
-
-  #awaitRevision(run: Run, revision: number, since: number): void {
-    this.#awaitingRevision.push({ run, revision, since });
-    if (revision <= this.#askedRevision && this.#askedRevision > (this.program?.head.revision ?? 0)) return;
-    this.#askedRevision = revision;
-    this.#link.send(frameKind.refresh, revision);
-  }
-
-  /** The run may start as soon as its small body is here and there is room. */
-  #admit(run: Run): void {
-    if (run.isEnded) return;
-    if (run.body.kind !== "full") {
-      this.#enqueue(run, undefined);
-      return;
-    }
-    this.#board.queue(run.slot, run.id, run.arrivedAt);
-    run.body.gather((error, bytes) => {
-      if (run.isEnded) return;
-      if (!error) return this.#enqueue(run, bytes);
-      if (run.isCallerGone) return this.end(run, "client-gone", 499, error.message);
-      this.end(run, "refused", 413, error.message);
-    });
-  }
-
-  readonly #bodies = new Map<number, ArrayBuffer>();
-
-  #enqueue(run: Run, bytes: ArrayBuffer | undefined): void {
-    if (this.#activeRuns < (this.program as Program).head.limits.concurrency) {
-      this.#start(run, bytes);
-      return;
-    }
-    this.#board.queue(run.slot, run.id, run.arrivedAt);
-    if (bytes) this.#bodies.set(run.key, bytes);
-    this.#queue.push(run);
+    this.#admission.admit(run);
   }
 
   #start(run: Run, bytes: ArrayBuffer | undefined): void {
@@ -181,20 +130,26 @@ export class Engine {
       this.end(run, "error", 501, "The trigger of this run is gone.");
       return;
     }
-    run.program = program;
+    const served = run.arrival.isDry ? this.#programs.forDryRun(program) : program;
+    if (served === null) {
+      if (this.#sandbox.isolate.isDisposed) this.lose("memory-exceeded", "the program used more memory than the kap may");
+      this.end(run, "memory-exceeded", 503, "The isolate has no room for a dry run beside what the kap holds in memory.");
+      return;
+    }
+    run.program = served;
     run.trigger = trigger;
-    program.activeRuns++;
-    this.#activeRuns++;
+    served.activeRuns++;
+    this.#admission.entered();
     if (program.broken !== null) {
       this.end(run, "error", 500, program.describe(program.broken));
       return;
     }
-    const head = runHead(run, program, trigger, bytes);
+    const head = runHead(run, served, trigger, bytes);
     if (head === null) {
       this.end(run, "error", 400, "The payload of this trigger run cannot be read.");
       return;
     }
-    this.enter(run, program.context.entries.run, [run.key, head.kind, head.text, head.body && transferred(head.body)]);
+    this.enter(run, served.context.entries.run, [run.key, head.kind, head.text, head.body && transferred(head.body)]);
   }
 
   /**
@@ -223,6 +178,7 @@ export class Engine {
     this.#depth--;
     const spent = performance.now() - before;
     run.cpuMs += spent;
+    if (run.isEnded) this.#board.left(run.slot);
     if (failed) this.#entryFailed(run, entry, failure, spent >= timeout - 1);
     if (this.#depth === 0 && this.#deferred.length > 0) this.#runDeferred();
   }
@@ -278,7 +234,7 @@ export class Engine {
   }
 
   #callerGone(run: Run): void {
-    if (run.isEnded || run.answer.isFlushed) {
+    if (run.isEnded || run.answer.isSent) {
       this.settleDone(run);
       return;
     }
@@ -337,7 +293,6 @@ export class Engine {
     const httpStatus = run.answer.status === 0 || isGone ? null : run.answer.status;
     this.runs.delete(run.key);
     this.#done.delete(run.key);
-    this.#bodies.delete(run.key);
     // What the program left unread would stand before the connection's next request.
     if (run.body.kind === "stream") run.body.cancel();
     for (const timer of run.timers.values()) clearTimeout(timer);
@@ -347,31 +302,22 @@ export class Engine {
       this.#board.end(run.slot, outcome, httpStatus ?? 0, now, run.cpuMs);
       this.#link.addRun(runEnd(run, outcome, httpStatus, text, now), run.slot);
     } else this.#link.addRun(runEnd(run, outcome, httpStatus, text, now), -1);
+    // The program may go on and wedge the isolate: what its caller has been told must be known outside before it does.
+    if (this.#depth > 0 && outcome !== "ok" && run.slot >= 0) {
+      this.#board.endInside(run.slot);
+      this.#link.flush();
+    }
     if (program) this.#leave(run, program, outcome);
+    else this.#admission.forget(run);
     if (this.runs.size === 0) this.onIdle?.();
   }
 
   #leave(run: Run, program: Program, outcome: Outcome): void {
-    this.#activeRuns--;
     program.activeRuns--;
+    this.#admission.left();
     if (this.isLost) return;
     if (outcome !== "ok") this.defer(() => this.#forget(run, program));
     else program.releaseWhenIdle();
-    const next = this.#queue.length > 0 ? this.#next() : undefined;
-    if (next) setImmediate(() => !next.isEnded && this.#start(next, this.#takeBody(next)));
-  }
-
-  #takeBody(run: Run): ArrayBuffer | undefined {
-    const bytes = this.#bodies.get(run.key);
-    this.#bodies.delete(run.key);
-    return bytes;
-  }
-
-  #next(): Run | undefined {
-    for (;;) {
-      const run = this.#queue.shift();
-      if (!run?.isEnded) return run;
-    }
   }
 
   /** Lets the kit drop the state of a run that did not end by itself. A run killed while a module was loading leaves a context nobody can use. */
@@ -379,7 +325,7 @@ export class Engine {
     if (this.isLost) return;
     try {
       const mustReplace = program.context.entries.forget.applySync(undefined, [run.key], { timeout: forgetTimeoutMs });
-      if (mustReplace === true && program.isCurrent) this.#replaceProgram(new Program(this.#createContext(), program.head, program.bundle));
+      if (mustReplace === true) this.#programs.renew(program);
     } catch {
       if (this.#sandbox.isolate.isDisposed) {
         this.lose("memory-exceeded", "the program used more memory than the kap may");

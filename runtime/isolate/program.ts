@@ -1,5 +1,6 @@
 import type { AssignedTrigger } from "../seam/assignment.ts";
-import type { LoadHead } from "../seam/records.ts";
+import type { ProgramParts } from "../seam/program-bytes.ts";
+import type { CodeCacheState, LoadHead } from "../seam/records.ts";
 import { secretRedactor } from "../seam/redaction.ts";
 import type { GuestContext } from "./sandbox.ts";
 import { stackMapper } from "./stack-map.ts";
@@ -10,30 +11,34 @@ const installTimeoutMs = 5_000;
 /** One version of the kap's program with the secrets and triggers of one revision. Serves until a newer one is loaded and its runs have ended. */
 export class Program {
   readonly context: GuestContext;
-  readonly bundle: string;
+  /** For a context made anew in the same isolate, which still has what the code cache gave. */
+  readonly parts: ProgramParts;
   head: LoadHead;
   redact: (text: string) => string;
   readonly #mapStack: (stack: string) => string;
   /** Why no run of this version can work, when the bundle itself does not load. */
   readonly broken: string | null;
+  readonly codeCache: CodeCacheState;
   activeRuns = 0;
   isCurrent = true;
   readonly #prefixes = new Map<string, string>();
 
-  constructor(context: GuestContext, head: LoadHead, bundle: string) {
+  constructor(context: GuestContext, head: LoadHead, parts: ProgramParts) {
     this.context = context;
-    this.bundle = bundle;
+    this.parts = { ...parts, cache: null };
     this.head = head;
     this.redact = secretRedactor(head.secrets);
-    this.#mapStack = stackMapper(head.bundle_map);
+    this.#mapStack = stackMapper(parts.map);
     let broken: string | null = null;
+    let codeCache: CodeCacheState = "none";
     try {
       context.entries.secrets.applySync(undefined, [JSON.stringify(head.secrets)], { timeout: installTimeoutMs });
-      context.install(bundle, installTimeoutMs);
+      codeCache = context.install(parts, installTimeoutMs);
     } catch (error) {
       broken = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
     }
     this.broken = broken;
+    this.codeCache = codeCache;
   }
 
   /** Takes over a revision that changed neither bundle nor secrets. */

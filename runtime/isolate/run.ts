@@ -12,8 +12,14 @@ const mailHeadBytes = 4 * 1024 * 1024;
 /** What a data request says about itself, before any program has seen it. */
 export interface Arrival {
   runId: string;
+  /** A dry run: its effects are not carried out, and somebody waits for it whatever its trigger is. */
+  isDry: boolean;
   revision: number;
+  /** What the gateway waited for a runtime, before the call could be sent here. */
+  claimMs: number;
   triggerId: string | null;
+  /** The kap the caller means. */
+  kapId: string | null;
   /** JSON text of `ctx.user`, or null when nobody is signed in. */
   user: string | null;
   scheme: string;
@@ -78,7 +84,7 @@ export function openRun(
     book: new LogBook(arrival.runId, addLine),
     program: null,
     trigger,
-    wallDeadline: arrivedAt + (isRequest ? limits.request_wall_ms : limits.background_wall_ms),
+    wallDeadline: arrivedAt + (isRequest || arrival.isDry ? limits.request_wall_ms : limits.background_wall_ms),
     cpuBudgetMs: isRequest ? limits.request_cpu_ms : limits.background_cpu_ms,
     cpuMs: 0,
     startedClock: 0,
@@ -107,6 +113,7 @@ export function runEnd(run: Run, outcome: Outcome, httpStatus: number | null, de
     duration_ms: durationMs,
     cpu_ms: round(run.cpuMs),
     phases: {
+      claim_ms: round(run.arrival.claimMs),
       queue_ms: run.startedClock === 0 ? durationMs : round(run.startedClock - run.arrivedClock - run.loadMs),
       load_ms: round(run.loadMs),
       handler_ms: round(run.handlerMs),

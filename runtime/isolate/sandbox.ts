@@ -1,4 +1,6 @@
 import ivm from "isolated-vm";
+import type { ProgramParts } from "../seam/program-bytes.ts";
+import type { CodeCacheState } from "../seam/records.ts";
 import { bundleName } from "./stack-map.ts";
 
 /** What the guest kit may call. Every function is synchronous and must never throw: a stack would show the host's files. */
@@ -66,15 +68,20 @@ export class GuestContext {
   }
 
   /**
-   * Runs the bundle: a classic script whose value is a promise of the table of modules. No module of the program is evaluated yet.
+   * Runs the bundle: a classic script whose value is a promise of the table of modules. No module of the program is evaluated yet. A code cache
+   * that V8 refuses (made by another version of it, or under other flags) costs nothing but itself: the bundle is compiled.
    * @throws the bundle's own error, which every run of the version then fails with
    */
-  install(bundle: string, timeoutMs: number): void {
-    const script = this.#isolate.compileScriptSync(bundle, { filename: bundleName });
+  install({ bundle, cache }: ProgramParts, timeoutMs: number): CodeCacheState {
+    const cachedData = cache && new ivm.ExternalCopy(cache, { transferOut: true });
+    const script = this.#isolate.compileScriptSync(bundle, { filename: bundleName, ...(cachedData ? { cachedData } : {}) });
+    cachedData?.release();
     const table = script.runSync(this.#context, { timeout: timeoutMs, release: true, reference: true });
     const install = this.#context.global.getSync("__install", { reference: true }) as Entry;
     install.applySync(undefined, [table.derefInto({ release: true })], { timeout: timeoutMs });
     install.release();
+    if (!cache) return "none";
+    return (script as { cachedDataRejected?: boolean }).cachedDataRejected ? "refused" : "used";
   }
 
   release(): void {

@@ -10,12 +10,12 @@ export const bundleName = "kap:bundle";
  * A function that rewrites the frames of a stack from the bundle to the author's files (`src/a.ts:3:5`), and drops the web API's own frames.
  * The map is decoded on the first stack that needs it. A map that cannot be read leaves the frames as they are.
  */
-export function stackMapper(mapJson: string | null): (stack: string) => string {
+export function stackMapper(mapJson: Buffer | null): (stack: string) => string {
   let map: SourceMap | null | undefined;
   const load = (): SourceMap | null => {
     if (map !== undefined) return map;
     try {
-      map = mapJson === null ? null : new SourceMap(JSON.parse(mapJson) as SourceMapPayload);
+      map = mapJson === null ? null : new SourceMap(JSON.parse(mapJson.toString("utf8")) as SourceMapPayload);
     } catch {
       map = null;
     }

@@ -15,7 +15,7 @@ interface RunHead {
 
 /** What the program is told about its run. Null when a trigger's payload is malformed. */
 export function runHead(run: Run, program: Program, trigger: AssignedTrigger, bytes: ArrayBuffer | undefined): RunHead | null {
-  const prefix = program.headPrefix(trigger);
+  const prefix = run.arrival.isDry ? `${program.headPrefix(trigger)},"isDry":true` : program.headPrefix(trigger);
   if (trigger.kind === "request") {
     const { arrival } = run;
     const { request } = arrival;

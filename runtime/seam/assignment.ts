@@ -1,5 +1,6 @@
-import { createPublicKey, type KeyObject, verify } from "node:crypto";
+import { type KeyObject, verify } from "node:crypto";
 import * as z from "zod";
+import { isProgram } from "./program-bytes.ts";
 
 const count = z.number().int().positive();
 
@@ -21,6 +22,7 @@ export const kapLimits = z.object({
   db_statement_ms: count,
   db_rows: count,
   db_result_bytes: count,
+  db_bytes: count,
   store_object_bytes: count,
 });
 export type KapLimits = z.infer<typeof kapLimits>;
@@ -37,7 +39,10 @@ const database = z.object({
   schema: z.string(),
 });
 
-/** Everything a generic runtime needs to become one kap's. Signed by the api; holds secrets, so it is never logged. */
+const size = z.number().int().nonnegative();
+const program = z.object({ bundle_bytes: size, map_bytes: size, cache_bytes: size, sha256: z.string() });
+
+/** The signed part of an assignment. */
 export const assignmentSchema = z.object({
   iat: z.number(),
   exp: z.number(),
@@ -50,37 +55,35 @@ export const assignmentSchema = z.object({
   address: z.string(),
   revision: z.number().int().nonnegative(),
   version_id: z.string(),
-  bundle: z.string(),
-  bundle_map: z.string().nullable(),
+  program,
   triggers: z.array(trigger),
   secrets: z.record(z.string(), z.string()),
   database,
   api: z.object({ url: z.url(), token: z.string() }),
   limits: kapLimits,
 });
-export type Assignment = z.infer<typeof assignmentSchema>;
+/** Everything a generic runtime needs to become one kap's. Signed by the api; holds secrets, so it is never logged. */
+export type Assignment = z.infer<typeof assignmentSchema> & {
+  /** Bundle, map and code cache, as `program` tells their lengths. */
+  programBytes: Buffer;
+};
 
 /** An assignment that cannot be accepted. The message says why; it never quotes the token. */
 export class AssignmentRefused extends Error {
   override name = "AssignmentRefused";
 }
 
-/** The key that proves an assignment comes from the api: Ed25519, SPKI, base64. Throws when it is not one. */
-export function claimKey(spkiBase64: string): KeyObject {
-  const key = createPublicKey({ key: Buffer.from(spkiBase64, "base64"), format: "der", type: "spki" });
-  if (key.asymmetricKeyType !== "ed25519") throw new Error("the claim key must be an Ed25519 public key");
-  return key;
-}
-
 /**
- * Verifies a signed assignment (JWS compact, EdDSA, `typ: kap-assignment`) and returns its content.
- * The algorithm is fixed: a header that names another one is refused before any signature is looked at.
- * @throws AssignmentRefused on a bad form, header, signature, shape, expiry or boot id
+ * Verifies an assignment and returns its content. It is a signed text (JWS compact, EdDSA, `typ: kap-assignment`), a line feed, and the program's
+ * bytes, whose digest is signed. The algorithm is fixed: a header that names another one is refused before any signature is looked at.
+ * @throws AssignmentRefused on a bad form, header, signature, shape, digest, expiry or boot id
  */
-export function openAssignment(token: string, key: KeyObject, bootId: string, nowMs: number = Date.now()): Assignment {
-  const parts = token.trim().split(".");
+export function openAssignment(body: Buffer, key: KeyObject, bootId: string, nowMs: number = Date.now()): Assignment {
+  const textEnd = body.indexOf("\n");
+  const parts = body.toString("latin1", 0, Math.max(0, textEnd)).split(".");
   const [head, payload, signature] = parts;
-  if (parts.length !== 3 || !head || !payload || !signature) throw new AssignmentRefused("the assignment is not a compact JWS");
+  if (parts.length !== 3 || !head || !payload || !signature)
+    throw new AssignmentRefused("the assignment is not a compact JWS and a program");
   const header: unknown = parseJson(Buffer.from(head, "base64url").toString("utf8"), "header");
   const named = header as { alg?: unknown; typ?: unknown; crit?: unknown } | null;
   if (named?.alg !== "EdDSA" || named.typ !== "kap-assignment" || named.crit !== undefined)
@@ -92,15 +95,17 @@ export function openAssignment(token: string, key: KeyObject, bootId: string, no
     const issue = parsed.error.issues[0];
     throw new AssignmentRefused(`the assignment is malformed at ${issue?.path.join(".") ?? "its root"}: ${issue?.message ?? "unknown"}`);
   }
+  const programBytes = body.subarray(textEnd + 1);
+  if (!isProgram(programBytes, parsed.data.program)) throw new AssignmentRefused("the assignment's program is not the one that was signed");
   if (parsed.data.exp * 1000 <= nowMs) throw new AssignmentRefused("the assignment has expired: ask the api for a new one");
   if (parsed.data.boot_id !== undefined && parsed.data.boot_id !== bootId)
     throw new AssignmentRefused("the assignment is for another boot of this runtime: read /state and claim again");
-  return parsed.data;
+  return { ...parsed.data, programBytes };
 }
 
 /** Does once what the first `openAssignment` would pay for: the schemas compile on their first use, and so does the signature's algorithm. */
 export function warmAssignments(key: KeyObject): void {
-  for (const schema of [assignmentSchema, kapLimits, trigger, database]) schema.safeParse({});
+  for (const schema of [assignmentSchema, kapLimits, trigger, database, program]) schema.safeParse({});
   verify(null, Buffer.alloc(1), key, Buffer.alloc(64));
 }
 

@@ -35,3 +35,14 @@ test("ends without another entry are on the board after the turn of the event lo
   await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
   expect(states(fd)).toEqual(["3 ended", "40 ended"]);
 });
+
+test("an end inside an entry is on the board at once, and the isolate counts as busy until the entry is left", async () => {
+  const { fd, writer } = board();
+  writer.enter(7, id(7), 1, 2, 5_000, 9);
+  writer.end(7, "error", 500, 3, 1);
+  writer.endInside(7);
+  expect(readBoard(fd)[0]).toMatchObject({ slot: 7, state: "ended", isInside: true, outcome: "error", httpStatus: 500 });
+  writer.left(7);
+  await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
+  expect(readBoard(fd)[0]).toMatchObject({ state: "ended", isInside: false });
+});

@@ -20,6 +20,8 @@ const free = 0;
 const queued = 1;
 const running = 2;
 const ended = 3;
+/** Ended, and the entry it ended in has not returned: the isolate is still at work in its name. */
+const endedInside = 4;
 
 /** Makes the board's file and returns its descriptor. It has no name any more when this returns, so nothing is left behind by a crash. */
 export function openBoard(): number {
@@ -56,7 +58,7 @@ export class BoardWriter {
       this.#forgetEnds();
       this.#writeRange(first, last);
     } else {
-      this.#flush();
+      this.flush();
       this.#writeRange(slot, slot);
     }
   }
@@ -71,12 +73,36 @@ export class BoardWriter {
     this.#last = -1;
   }
 
-  readonly #flush = (): void => {
+  /** The run's end must be known now: the entry it happened in goes on, and may never return. `left` follows when it does. */
+  endInside(slot: number): void {
+    this.#slots[slot * slotBytes] = endedInside;
+    this.flush();
+  }
+
+  /** The entry in which a run ended has returned. */
+  left(slot: number): void {
+    const at = slot * slotBytes;
+    if (this.#slots[at] === ended) return; // which will be written
+    if (this.#slots[at] === endedInside) this.#slots[at] = ended;
+    this.#toWrite(slot);
+  }
+
+  #toWrite(slot: number): void {
+    this.#first = Math.min(slot, this.#first);
+    this.#last = Math.max(slot, this.#last);
+    this.#flushing ??= setImmediate(() => {
+      this.#flushing = undefined;
+      this.flush();
+    });
+  }
+
+  /** Writes the ends that are not in the file yet. */
+  flush(): void {
     const [first, last] = [this.#first, this.#last];
     if (first > last) return;
     this.#forgetEnds();
     this.#writeRange(first, last);
-  };
+  }
 
   /** A run has arrived and waits. */
   queue(slot: number, runId: string, now: number): void {
@@ -114,12 +140,7 @@ export class BoardWriter {
     this.#slots.writeUInt16LE(httpStatus, at + 2);
     this.#slots.writeDoubleLE(now, at + 48);
     this.#slots.writeFloatLE(cpuMs, at + 4);
-    this.#first = Math.min(slot, this.#first);
-    this.#last = Math.max(slot, this.#last);
-    this.#flushing ??= setImmediate(() => {
-      this.#flushing = undefined;
-      this.#flush();
-    });
+    this.#toWrite(slot);
   }
 
   /** The record of the slot's run has been handed over. Written with the slot's next use: until then it reads as ended, which is harmless. */
@@ -133,6 +154,8 @@ export interface BoardRun {
   slot: number;
   id: string;
   state: "queued" | "running" | "ended";
+  /** It has ended, and the isolate was still at work in its name when that was written. */
+  isInside: boolean;
   sequence: number;
   startedAt: number;
   enteredAt: number;
@@ -158,6 +181,7 @@ export function readBoard(fd: number): BoardRun[] {
       slot,
       id: seen.toString("latin1", at + 64, at + 100),
       state: state === queued ? "queued" : state === running ? "running" : "ended",
+      isInside: state === endedInside,
       sequence: seen.readDoubleLE(at + 8),
       startedAt: seen.readDoubleLE(at + 16),
       enteredAt: seen.readDoubleLE(at + 24),

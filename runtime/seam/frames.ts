@@ -8,7 +8,7 @@ import type { Socket } from "node:net";
 export const frameKind = {
   /** to the child: text = limits as JSON known before a claim, bytes = the guest kit's script */
   boot: 1,
-  /** to the child: a = revision, text = `LoadHead` as JSON, bytes = the bundle */
+  /** to the child: a = revision, text = `LoadHead` as JSON, bytes = bundle, map and code cache (when it is fresh) */
   load: 2,
   /** to the child: accept on the listening socket from now on */
   accept: 3,
@@ -20,9 +20,11 @@ export const frameKind = {
   ping: 6,
   /** to the child: a = revision that could not be had, text = why */
   unavailable: 7,
+  /** to the child: another serves from now on; take no new connections, serve the open ones to their next answer, then say `drained` */
+  retire: 8,
   /** from the child: isolate and web API are warm */
   ready: 20,
-  /** from the child: a = revision that is loaded */
+  /** from the child: a = revision that is loaded, b = what became of its code cache (0 none, 1 used, 2 refused) */
   loaded: 21,
   /** from the child: a = call id, b = run key, text = `op NUL remaining wall ms NUL JSON`, bytes */
   call: 22,
@@ -38,6 +40,8 @@ export const frameKind = {
   drained: 28,
   /** from the child: the listening socket is its own now */
   accepting: 29,
+  /** from the child: b = run key, text = run id: a dry run, before any call of it */
+  dry: 30,
 } as const;
 
 const headBytes = 17;

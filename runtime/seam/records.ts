@@ -1,4 +1,5 @@
 import type { AssignedTrigger, KapLimits } from "./assignment.ts";
+import type { ProgramSizes } from "./program-bytes.ts";
 
 /** How a run ended (decided §7.3), as far as a runtime can tell. */
 export const outcomes = [
@@ -16,8 +17,13 @@ export type Outcome = (typeof outcomes)[number];
 
 /** Where a run's time went, in milliseconds. `host_ms` is the sum of the waits for host calls, which may overlap. */
 export interface Phases {
+  /** The gateway's wait for a warm runtime to become this kap's; 0 when it had one. */
+  claim_ms: number;
+  /** Until the run had a place, and its small body was here. */
   queue_ms: number;
+  /** The wait for a newer revision of the program. */
   load_ms: number;
+  /** From the handler's call (on a module's first use also its evaluation) to the head of the answer, or the failure. */
   handler_ms: number;
   host_ms: number;
 }
@@ -53,6 +59,10 @@ export interface Ended {
   lines: LogLine[];
 }
 
+/** What a child made of the code cache that came with a program: by the number in its `loaded` frame. */
+export const codeCacheStates = ["none", "used", "refused"] as const;
+export type CodeCacheState = (typeof codeCacheStates)[number];
+
 /** The part of an assignment that the child may know: neither a credential of the platform nor an address of it. */
 export interface LoadHead {
   revision: number;
@@ -60,8 +70,8 @@ export interface LoadHead {
   version_id: string;
   triggers: AssignedTrigger[];
   secrets: Record<string, string>;
-  /** Source map of the bundle as JSON, for stacks in details and log lines. */
-  bundle_map: string | null;
+  /** Of the bytes that come with it when it is fresh. */
+  program: ProgramSizes;
   limits: KapLimits;
   /** Whether the program itself or its secrets changed, so a new context is needed; else only triggers and limits did. */
   fresh: boolean;

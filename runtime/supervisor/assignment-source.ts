@@ -5,8 +5,11 @@ import { callApi, readBody } from "./api-client.ts";
 const fetchTimeoutMs = 5_000;
 const attempts = 4;
 const pauseMs = 50;
-/** Program 10 MiB and its map, as base64url. */
+/** Program of 10 MiB, its map and its code cache. */
 const maxAssignmentBytes = 48 * 1024 * 1024;
+
+/** The api does not know this runtime any more: it has been given up, and should end. */
+export class Disowned extends AssignmentRefused {}
 
 /** Fetches this runtime's newer assignments from the api. */
 export class AssignmentSource {
@@ -43,11 +46,10 @@ export class AssignmentSource {
     });
     const body = await readBody(response, maxAssignmentBytes);
     const status = response.statusCode ?? 0;
+    if (status === 410) throw new Disowned("the api has given this runtime up");
     if (status >= 400 && status < 500) throw new AssignmentRefused(`the api answered ${status}: this runtime serves the kap no longer`);
     if (status !== 200) throw new Error(`the api answered ${status}`);
-    const text = body.toString("utf8").trim();
-    const token = text.startsWith("{") ? String((JSON.parse(text) as { assignment?: unknown }).assignment) : text;
-    const assignment = openAssignment(token, this.#key, this.#bootId);
+    const assignment = openAssignment(body, this.#key, this.#bootId);
     if (assignment.kap_id !== current.kap_id) throw new AssignmentRefused("the api sent another kap's assignment");
     return assignment;
   }

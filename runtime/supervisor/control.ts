@@ -25,14 +25,20 @@ export function createControl(supervisor: Supervisor, onReleased: () => void): S
       case "GET /state":
         return { status: 200, body: stateOf(supervisor) };
       case "POST /claim": {
-        const { ms } = await supervisor.claim((await readBody(request, maxClaimBytes)).toString("utf8"));
+        const { ms } = await supervisor.claim(await readBody(request, maxClaimBytes));
         return { status: 200, body: { boot_id: supervisor.bootId, ms } };
       }
       case "POST /refresh":
         return { status: 200, body: await supervisor.refresh() };
       case "POST /release": {
         const text = (await readBody(request, 1024)).toString("utf8");
-        const { drain_ms = defaultDrainMs } = (text === "" ? {} : JSON.parse(text)) as { drain_ms?: number };
+        const { drain_ms = defaultDrainMs, runtime_id } = (text === "" ? {} : JSON.parse(text)) as {
+          drain_ms?: number;
+          runtime_id?: string;
+        };
+        // Meant for one that had this address before: what serves now goes on.
+        if (runtime_id !== undefined && runtime_id !== supervisor.assignment?.runtime_id)
+          throw new ClaimRefused(409, "This is another runtime than the one to be released.");
         void supervisor.release(drain_ms).finally(onReleased);
         return { status: 202, body: { state: "draining" } };
       }
@@ -45,8 +51,15 @@ export function createControl(supervisor: Supervisor, onReleased: () => void): S
     }
     const run = /^GET \/outcome\/([0-9a-f-]{36})$/.exec(`${request.method} ${path}`)?.[1];
     if (run !== undefined) {
-      const outcome = supervisor.outcomeOf(run);
-      return outcome ? { status: 200, body: outcome } : { status: 404, body: { detail: "nothing is known of this run" } };
+      const sight = supervisor.sightOf(run);
+      if (sight.state === "ended") return { status: 200, body: { outcome: sight.outcome, detail: sight.detail } };
+      if (sight.state === "open") return { status: 202, body: { detail: "the run has not ended" } };
+      return { status: 404, body: { detail: "nothing is known of this run" } };
+    }
+    const dryRun = /^GET \/dry-runs\/([0-9a-f-]{36})$/.exec(`${request.method} ${path}`)?.[1];
+    if (dryRun !== undefined) {
+      const report = await supervisor.dryReportOf(dryRun);
+      return report ? { status: 200, body: report } : { status: 404, body: { detail: "nothing is known of this dry run" } };
     }
     return { status: 404, body: { detail: "there is no such control route" } };
   };
@@ -74,6 +87,7 @@ function stateOf(supervisor: Supervisor): Record<string, unknown> {
     in_flight: running,
     queued,
     idle_since: supervisor.idleSince,
+    code_cache: supervisor.codeCache,
     rss_bytes: supervisor.rssBytes,
   };
 }

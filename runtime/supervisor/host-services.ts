@@ -2,7 +2,10 @@ import type { Logger } from "#platform/log.ts";
 import type { SqlRefusal } from "#platform/sql-guard.ts";
 import type { Assignment } from "../seam/assignment.ts";
 import { frameKind } from "../seam/frames.ts";
+import { causeOf } from "./cause.ts";
 import type { RuntimeChild } from "./child-process.ts";
+import type { DryRun } from "./dry-run.ts";
+import { DryRuns } from "./dry-runs.ts";
 import type { KapDatabase } from "./kap-database.ts";
 import { KapStore } from "./kap-store.ts";
 import { OutwardFetch } from "./outward-fetch.ts";
@@ -25,11 +28,12 @@ export interface HostAnswer {
 
 /** What one run has used of the host. */
 export interface RunAccount {
-  key: number;
   fetches: number;
   abort: AbortController;
   /** Keys of the streams the run has opened. */
   streams: Set<string>;
+  /** Of a dry run: who answers its calls instead. */
+  dry: DryRun | null;
 }
 
 /** A refusal of the host that a program may see: name, message and code. */
@@ -50,21 +54,27 @@ export class HostServices {
   #database: Promise<KapDatabase> | null = null;
   #store: KapStore | null = null;
   #assignment: Assignment | null = null;
-  readonly #runs = new Map<number, RunAccount>();
+  /** Each child numbers its runs itself, and two may be at work. */
+  readonly #runs = new Map<RuntimeChild, Map<number, RunAccount>>();
+  readonly dryRuns: DryRuns;
 
   constructor(egressAllow: string[], log: Logger) {
     this.#log = log;
     this.#fetch = new OutwardFetch(egressAllow);
+    this.dryRuns = new DryRuns(log);
   }
 
   assign(assignment: Assignment): void {
     const before = this.#assignment;
     this.#assignment = assignment;
     if (!before || JSON.stringify(before.database) !== JSON.stringify(assignment.database)) {
-      void this.#closeDatabase();
+      this.#closeDatabase().catch((error: unknown) =>
+        this.#log.warn({ cause: causeOf(error) }, "connections of former credentials could not be closed"),
+      );
       this.#database = null;
     }
-    this.#store = new KapStore(assignment);
+    if (this.#store) this.#store.assignment = assignment;
+    else this.#store = new KapStore(assignment);
   }
 
   /** Answers one `call` frame; never throws. */
@@ -73,11 +83,7 @@ export class HostServices {
     const contextEnd = frameText.indexOf("\0", opEnd + 1);
     const remainingEnd = frameText.indexOf("\0", contextEnd + 1);
     const context = frameText.slice(opEnd + 1, contextEnd);
-    let run = this.#runs.get(runKey);
-    if (!run) {
-      run = { key: runKey, fetches: 0, abort: new AbortController(), streams: new Set() };
-      this.#runs.set(runKey, run);
-    }
+    const run = this.#account(child, runKey);
     const call: HostCall = {
       op: frameText.slice(0, opEnd),
       remainingMs: Number(frameText.slice(contextEnd + 1, remainingEnd)),
@@ -93,12 +99,34 @@ export class HostServices {
     );
   }
 
+  #account(child: RuntimeChild, runKey: number): RunAccount {
+    let runs = this.#runs.get(child);
+    if (!runs) {
+      runs = new Map();
+      this.#runs.set(child, runs);
+    }
+    let run = runs.get(runKey);
+    if (!run) {
+      run = { fetches: 0, abort: new AbortController(), streams: new Set(), dry: null };
+      runs.set(runKey, run);
+    }
+    return run;
+  }
+
+  /** A run that is to leave nothing behind has arrived; its calls come after this. */
+  beginDry(child: RuntimeChild, runKey: number, runId: string): void {
+    if (!this.#assignment || !this.#store) return;
+    const run = this.#account(child, runKey);
+    run.dry = this.dryRuns.begin(runId, run, this.#assignment, this.#store);
+  }
+
   async #answer(call: HostCall): Promise<HostAnswer> {
     const assignment = this.#assignment;
     if (!assignment || !this.#store) throw new HostRefusal("Error", "This runtime serves no kap.");
+    if (call.run.dry) return call.run.dry.answer(call);
     const { limits } = assignment;
     if (call.op.startsWith("db.")) {
-      this.#database ??= openDatabase(assignment, this.#log);
+      this.#database ??= this.#openDatabase(assignment);
       return (await this.#database).call(call, limits);
     }
     if (call.op.startsWith("store.")) return this.#store.call(call);
@@ -115,23 +143,37 @@ export class HostServices {
     if (error instanceof HostRefusal) return JSON.stringify({ name: error.name, message: error.message, code: error.code });
     if (error instanceof Error && (error.name === "AbortError" || error.name === "TimeoutError"))
       return JSON.stringify({ name: error.name, message: "The call was ended with its run." });
-    this.#log.error({ err: error }, "a host call failed");
+    this.#log.error({ cause: causeOf(error) }, "a host call failed");
     return JSON.stringify({ name: "Error", message: "The host could not do this; it has been logged for the operator of the platform." });
   }
 
   /** A run has ended: what it still waits for is cancelled, its streams are closed. */
-  forget(runKey: number): void {
-    const run = this.#runs.get(runKey);
-    if (!run) return;
-    this.#runs.delete(runKey);
+  forget(child: RuntimeChild, runKey: number): void {
+    const runs = this.#runs.get(child);
+    const run = runs?.get(runKey);
+    if (!runs || !run) return;
+    runs.delete(runKey);
     run.abort.abort();
+    if (run.dry) void run.dry.close(run);
     this.#fetch.forget(run);
     this.#store?.forget(run);
   }
 
   /** The child is gone, and every run with it. */
-  forgetAll(): void {
-    for (const key of [...this.#runs.keys()]) this.forget(key);
+  forgetAll(child: RuntimeChild): void {
+    for (const key of [...(this.#runs.get(child)?.keys() ?? [])]) this.forget(child, key);
+    this.#runs.delete(child);
+  }
+
+  /** A parser that cannot be loaded now may be at the next call. */
+  async #openDatabase({ database }: Assignment): Promise<KapDatabase> {
+    try {
+      const { KapDatabase } = await import("./kap-database.ts");
+      return new KapDatabase(database, this.#log);
+    } catch (error) {
+      this.#database = null;
+      throw error;
+    }
   }
 
   async #closeDatabase(): Promise<void> {
@@ -139,14 +181,9 @@ export class HostServices {
   }
 
   async close(): Promise<void> {
-    this.forgetAll();
+    for (const child of [...this.#runs.keys()]) this.forgetAll(child);
     await Promise.all([this.#closeDatabase(), this.#fetch.close()]);
   }
-}
-
-async function openDatabase({ database }: Assignment, log: Logger): Promise<KapDatabase> {
-  const { KapDatabase } = await import("./kap-database.ts");
-  return new KapDatabase(database, log);
 }
 
 /** By its shape: the class lives beside the parser, which is not loaded here. */

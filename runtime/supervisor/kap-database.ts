@@ -1,9 +1,11 @@
 import { connect } from "node:net";
 import pg from "pg";
+import { DatabaseQuota } from "#platform/database-quota.ts";
 import type { Logger } from "#platform/log.ts";
-import { loadSqlGuard, SqlRefusal } from "#platform/sql-guard.ts";
+import { checkStatement, loadSqlGuard, mostEffect, type SizeEffect, SqlRefusal } from "#platform/sql-guard.ts";
 import { databaseRefusal, runStatement, type SqlResult } from "#platform/sql-statement.ts";
 import type { Assignment, KapLimits } from "../seam/assignment.ts";
+import { causeOf } from "./cause.ts";
 import { type HostAnswer, type HostCall, HostRefusal } from "./host-services.ts";
 
 const maxConnections = 8;
@@ -14,6 +16,9 @@ const cancelTimeoutMs = 2_000;
 const cancelRequestCode = 80_877_102;
 const maxBatch = 100;
 
+/** How to log in as the kap's role. */
+export type KapLogin = Assignment["database"];
+
 interface Statement {
   sql: string;
   params: unknown[];
@@ -22,21 +27,31 @@ interface Statement {
 /** A kap's own database, as its own login role. Each connection ends long statements by itself; the run's end cancels what is still going on. */
 export class KapDatabase {
   readonly #pool: pg.Pool;
-  readonly #config: pg.ClientConfig;
+  readonly #login: KapLogin;
   readonly #log: Logger;
   readonly #guard = loadSqlGuard();
+  readonly #quota: DatabaseQuota;
 
-  constructor(database: Assignment["database"], log: Logger) {
-    const { host, port, user, password } = database;
+  constructor(login: KapLogin, log: Logger) {
     this.#log = log;
-    this.#config = { host, port, user, password, database: database.database, connectionTimeoutMillis: connectTimeoutMs };
-    this.#pool = new pg.Pool({ ...this.#config, max: maxConnections, idleTimeoutMillis: idleMs, application_name: "kap", keepAlive: true });
+    this.#login = login;
+    this.#quota = new DatabaseQuota(login.schema, Number.POSITIVE_INFINITY, (error) =>
+      log.warn({ err: error }, "the size of the kap's database could not be measured"),
+    );
+    this.#pool = new pg.Pool({
+      ...clientConfig(login),
+      max: maxConnections,
+      idleTimeoutMillis: idleMs,
+      application_name: "kap",
+      keepAlive: true,
+    });
     // A connection that breaks while idle is replaced at the next use; without a listener it would end the process.
-    this.#pool.on("error", (error) => log.warn({ err: error }, "an idle database connection ended"));
+    this.#pool.on("error", (error) => log.warn({ cause: causeOf(error) }, "an idle database connection ended"));
   }
 
   async call(call: HostCall, limits: KapLimits): Promise<HostAnswer> {
     await this.#guard;
+    this.#quota.limitBytes = limits.db_bytes;
     const input = JSON.parse(call.text) as { sql?: unknown; params?: unknown; statements?: unknown };
     if (call.op === "db.query") return { text: JSON.stringify(await this.#query(statementOf(input), call, limits)) };
     if (call.op === "db.batch") return { text: JSON.stringify(await this.#batch(statementsOf(input.statements), call, limits)) };
@@ -44,27 +59,44 @@ export class KapDatabase {
   }
 
   #query(statement: Statement, call: HostCall, limits: KapLimits): Promise<SqlResult> {
-    return this.#onConnection(call, limits, (client) => runStatement(client, statement.sql, statement.params, resultLimits(limits)));
+    const effect = checkStatement(statement.sql);
+    const run = (client: pg.PoolClient): Promise<SqlResult> => runStatement(client, statement.sql, statement.params, resultLimits(limits));
+    return this.#onConnection(call, limits, effect, async (client) =>
+      (await this.#quota.admit(effect, client)) ? this.#inTransaction(client, true, () => run(client)) : run(client),
+    );
   }
 
   #batch(statements: Statement[], call: HostCall, limits: KapLimits): Promise<SqlResult[]> {
-    return this.#onConnection(call, limits, async (client) => {
-      await client.query("begin");
-      try {
+    const effects = statements.map(({ sql }) => checkStatement(sql));
+    const most = mostEffect(effects);
+    return this.#onConnection(call, limits, most, async (client) => {
+      const mustRead = await this.#quota.admit(most, client);
+      return this.#inTransaction(client, mustRead, async () => {
         const results: SqlResult[] = [];
         const left = resultLimits(limits);
-        for (const { sql, params } of statements) results.push(await runStatement(client, sql, params, left));
-        await client.query("commit");
+        for (const [index, { sql, params }] of statements.entries()) {
+          if (index > 0) await this.#quota.admitWithin(effects[index] ?? "grows", client);
+          results.push(await runStatement(client, sql, params, left));
+        }
         return results;
-      } catch (error) {
-        await client.query("rollback");
-        throw error;
-      }
+      });
     });
   }
 
+  async #inTransaction<T>(client: pg.PoolClient, mustRead: boolean, work: () => Promise<T>): Promise<T> {
+    await client.query(mustRead ? "begin read only" : "begin");
+    try {
+      const result = await work();
+      await client.query("commit");
+      return result;
+    } catch (error) {
+      await client.query("rollback");
+      throw this.#quota.shown(error, mustRead);
+    }
+  }
+
   /** Lends a connection; ends its statement on the statement's time or the run's end, whichever is first. A connection of doubtful state is not used again. */
-  async #onConnection<T>(call: HostCall, limits: KapLimits, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+  async #onConnection<T>(call: HostCall, limits: KapLimits, effect: SizeEffect, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
     const { signal } = call.run.abort;
     signal.throwIfAborted();
     const client = await this.#connect();
@@ -79,7 +111,9 @@ export class KapDatabase {
     };
     client.on("error", onError);
     const cancel = (): void =>
-      void this.#cancel(client).catch((error: unknown) => this.#log.warn({ err: error }, "a statement could not be cancelled"));
+      void cancelStatement(this.#login, client).catch((error: unknown) =>
+        this.#log.warn({ cause: causeOf(error) }, "a statement could not be cancelled"),
+      );
     const perStatement = call.op === "db.batch" ? limits.db_statement_ms * 4 : limits.db_statement_ms;
     const timer = setTimeout(cancel, Math.min(perStatement, call.remainingMs));
     signal.addEventListener("abort", cancel, { once: true });
@@ -87,12 +121,13 @@ export class KapDatabase {
       return await work(client);
     } catch (error) {
       if (!(error instanceof SqlRefusal)) isBroken = true;
-      throw this.#shown(error);
+      throw shownDatabaseError(error, this.#log);
     } finally {
       clearTimeout(timer);
       signal.removeEventListener("abort", cancel);
       client.off("error", onError);
       client.release(isBroken || signal.aborted);
+      this.#quota.ran(effect, this.#pool);
     }
   }
 
@@ -100,37 +135,8 @@ export class KapDatabase {
     try {
       return await this.#pool.connect();
     } catch (error) {
-      throw this.#shown(error);
+      throw shownDatabaseError(error, this.#log);
     }
-  }
-
-  #shown(error: unknown): unknown {
-    const refusal = databaseRefusal(error);
-    if (refusal instanceof SqlRefusal) return refusal;
-    this.#log.warn({ err: error }, "the kap's database could not be used");
-    return new HostRefusal("SqlError", "The kap's database cannot be reached at the moment; try again.", "DATABASE_UNAVAILABLE");
-  }
-
-  /** PostgreSQL's cancel request, on a connection of its own: the busy one cannot be asked. */
-  async #cancel(client: pg.PoolClient): Promise<void> {
-    const { processID, secretKey } = client as pg.PoolClient & { processID?: number; secretKey?: number };
-    if (processID === undefined || secretKey === undefined) return;
-    const { host = "localhost", port = 5432 } = this.#config;
-    const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host);
-    socket.setTimeout(cancelTimeoutMs, () => socket.destroy(new Error("no answer to the cancel request")));
-    const request = Buffer.alloc(16);
-    request.writeInt32BE(16, 0);
-    request.writeInt32BE(cancelRequestCode, 4);
-    request.writeInt32BE(processID, 8);
-    request.writeInt32BE(secretKey, 12);
-    socket.on("connect", () => socket.write(request));
-    // The server answers by closing the connection.
-    await new Promise<void>((resolve, reject) =>
-      socket
-        .on("error", reject)
-        .on("close", () => resolve())
-        .resume(),
-    );
   }
 
   async close(): Promise<void> {
@@ -138,16 +144,58 @@ export class KapDatabase {
   }
 }
 
-const resultLimits = (limits: KapLimits): { rows: number; bytes: number } => ({ rows: limits.db_rows, bytes: limits.db_result_bytes });
+export const clientConfig = ({ host, port, user, password, database }: KapLogin): pg.ClientConfig => ({
+  host,
+  port,
+  user,
+  password,
+  database,
+  connectionTimeoutMillis: connectTimeoutMs,
+});
 
-function statementOf(input: { sql?: unknown; params?: unknown }): Statement {
+/** What a program is told of a database error: PostgreSQL's refusal in the contract's words, or that the database cannot be reached. */
+export function shownDatabaseError(error: unknown, log: Logger): unknown {
+  if (error instanceof HostRefusal) return error;
+  const refusal = databaseRefusal(error);
+  if (refusal instanceof SqlRefusal) return refusal;
+  log.warn({ cause: causeOf(error) }, "the kap's database could not be used");
+  return new HostRefusal("SqlError", "The kap's database cannot be reached at the moment; try again.", "DATABASE_UNAVAILABLE");
+}
+
+/** PostgreSQL's cancel request for what a client is doing, on a connection of its own: the busy one cannot be asked. */
+export async function cancelStatement({ host, port }: KapLogin, client: pg.ClientBase): Promise<void> {
+  const { processID, secretKey } = client as pg.ClientBase & { processID?: number; secretKey?: number };
+  if (processID === undefined || secretKey === undefined) return;
+  const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host);
+  socket.setTimeout(cancelTimeoutMs, () => socket.destroy(new Error("no answer to the cancel request")));
+  const request = Buffer.alloc(16);
+  request.writeInt32BE(16, 0);
+  request.writeInt32BE(cancelRequestCode, 4);
+  request.writeInt32BE(processID, 8);
+  request.writeInt32BE(secretKey, 12);
+  socket.on("connect", () => socket.write(request));
+  // The server answers by closing the connection.
+  await new Promise<void>((resolve, reject) =>
+    socket
+      .on("error", reject)
+      .on("close", () => resolve())
+      .resume(),
+  );
+}
+
+export const resultLimits = (limits: KapLimits): { rows: number; bytes: number } => ({
+  rows: limits.db_rows,
+  bytes: limits.db_result_bytes,
+});
+
+export function statementOf(input: { sql?: unknown; params?: unknown }): Statement {
   const { sql, params = [] } = input;
   if (typeof sql !== "string") throw new HostRefusal("TypeError", "The SQL must be a text.");
   if (!Array.isArray(params)) throw new HostRefusal("TypeError", "The parameters must be an array.");
   return { sql, params };
 }
 
-function statementsOf(input: unknown): Statement[] {
+export function statementsOf(input: unknown): Statement[] {
   if (!Array.isArray(input) || input.length > maxBatch)
     throw new HostRefusal("TypeError", `A batch is an array of at most ${maxBatch} statements.`);
   return input.map((statement) => statementOf(statement as { sql?: unknown; params?: unknown }));

@@ -20,11 +20,12 @@ interface StoreInput {
 
 /** A kap's file store, through the api's data routes (spec 3 §4), which keep its quota and its key rules. */
 export class KapStore {
-  readonly #assignment: Assignment;
+  /** The newest. Streams outlive a change of it: they belong to runs. */
+  assignment: Assignment;
   readonly #streams = new HostStreams();
 
   constructor(assignment: Assignment) {
-    this.#assignment = assignment;
+    this.assignment = assignment;
   }
 
   async call(call: HostCall): Promise<HostAnswer> {
@@ -60,9 +61,9 @@ export class KapStore {
   ): Promise<IncomingMessage> {
     const signal = AbortSignal.any([call.run.abort.signal, AbortSignal.timeout(call.remainingMs)]);
     const headers = { "x-service-client": "kap-runtime", ...options.headers };
-    return callApi(this.#assignment.api, {
+    return callApi(this.assignment.api, {
       method,
-      path: `/v1/kaps/${this.#assignment.kap_id}/store/${path}`,
+      path: `/v1/kaps/${this.assignment.kap_id}/store/${path}`,
       headers,
       ...(options.body === undefined ? {} : { body: options.body }),
       signal,
@@ -90,13 +91,13 @@ export class KapStore {
     const headers = { "content-type": input.contentType ?? "application/octet-stream" };
     let body: Parameters<typeof callApi>[1]["body"] = input.text ?? call.bytes;
     if (input.bodyKind === "stream") {
-      const pushed = new PushedBody(this.#assignment.limits.store_object_bytes);
+      const pushed = new PushedBody(this.assignment.limits.store_object_bytes);
       this.#streams.keepPushed(call.run, key, pushed);
       body = pushed.stream;
-    } else if (Buffer.byteLength(body) > this.#assignment.limits.store_object_bytes)
+    } else if (Buffer.byteLength(body) > this.assignment.limits.store_object_bytes)
       throw new HostRefusal(
         "TypeError",
-        `A stored object is at most ${this.#assignment.limits.store_object_bytes} bytes.`,
+        `A stored object is at most ${this.assignment.limits.store_object_bytes} bytes.`,
         "PAYLOAD_TOO_LARGE",
       );
     await expectSuccess(await this.#send(call, "PUT", objectPath(input.key), { headers, body }));

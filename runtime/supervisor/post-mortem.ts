@@ -1,17 +1,25 @@
+import { catastropheSignal } from "../seam/catastrophe.ts";
 import type { BoardRun } from "../seam/flight-board.ts";
 import type { Ended, Outcome, RunEnd } from "../seam/records.ts";
 import type { ChildEnd } from "./child-process.ts";
 import type { Verdict } from "./watchdog.ts";
 
-/** What a child's own end says: killed by the system is memory (its last resort, and isolated-vm's), anything else a crash. */
-export function verdictOfExit(end: ChildEnd): Verdict {
-  const outcome: Outcome = end.signal === "SIGKILL" ? "memory-exceeded" : "crashed";
-  const why =
-    outcome === "crashed"
-      ? `the process that runs the kap ended (${end.signal ?? end.code})`
-      : "the process that runs the kap used up its memory";
-  return { guiltySlot: null, guilty: outcome, others: outcome, why };
+/**
+ * What a child's own end says, as far as it can be known: its isolate reported the end of its memory, the kernel killed for memory
+ * (`byKernel`), or it crashed, was killed by somebody else, or broke the link to its supervisor.
+ */
+export function verdictOfExit(end: ChildEnd, byKernel: boolean): Verdict {
+  if (end.signal === catastropheSignal) return verdict("memory-exceeded", "the isolate used up its memory and took its process with it");
+  if (end.wasGarbled) return verdict("crashed", "the process that runs the kap could not be understood any more and was killed");
+  if (end.signal === "SIGKILL" && byKernel)
+    return verdict("memory-exceeded", "the system killed the process that runs the kap for its memory");
+  return verdict("crashed", `the process that runs the kap ended (${end.signal ?? end.code ?? "it could not be started"})`);
 }
+
+const verdict = (outcome: Outcome, why: string): Verdict => ({ guiltySlot: null, guilty: outcome, others: outcome, why });
+
+/** For runs that were still open when their child had to go. */
+export const releaseVerdict: Verdict = verdict("crashed", "the runtime was released before the run had ended");
 
 /** The ends of the runs a dead child left on its board; `told` are ends that are known already. */
 export function endsOfBoard(board: BoardRun[], verdict: Verdict | null, told: ReadonlySet<string>, now: number = Date.now()): Ended {
@@ -43,7 +51,7 @@ function end(run: BoardRun, outcome: Outcome, detail: string | null, endedAt: nu
     finished_at: new Date(endedAt).toISOString(),
     duration_ms: durationMs,
     cpu_ms: outcome === "cpu-exceeded" ? Math.round(endedAt - run.enteredAt) : Math.round(run.cpuMs),
-    phases: { queue_ms: 0, load_ms: 0, handler_ms: durationMs, host_ms: 0 },
+    phases: { claim_ms: 0, queue_ms: 0, load_ms: 0, handler_ms: durationMs, host_ms: 0 },
     egress_bytes: 0,
     db_ms: 0,
   };

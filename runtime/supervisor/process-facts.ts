@@ -13,10 +13,10 @@ export function residentBytes(pid: number): number {
   }
 }
 
-/** CPU time a process has used, all its threads, in milliseconds; null when it cannot be known. */
-export function cpuMs(pid: number): number | null {
+/** CPU time that the main thread of a process has used, in milliseconds; null when it cannot be known. */
+export function mainThreadCpuMs(pid: number): number | null {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+    const stat = readFileSync(`/proc/${pid}/task/${pid}/stat`, "latin1");
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
     return ((Number(fields[11]) + Number(fields[12])) * 1000) / ticksPerSecond;
   } catch {

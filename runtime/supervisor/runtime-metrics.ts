@@ -16,7 +16,8 @@ export function runtimeMetrics(supervisor: Supervisor): Metrics {
   };
   gauge("runs_in_flight", "Runs inside the isolate or waiting for something", () => supervisor.inFlight.running);
   gauge("runs_queued", "Runs that wait for a place", () => supervisor.inFlight.queued);
-  gauge("children_replaced", "Children that were killed or ended since the start", () => supervisor.kills);
+  gauge("children_replaced", "Children that were killed or ended by themselves since the start", () => supervisor.children.lost);
+  gauge("children_recycled", "Children that had served enough and were replaced since the start", () => supervisor.children.recycled);
   gauge("reports_waiting", "Ended runs the api has not acknowledged yet", () => supervisor.reporter.backlog);
   gauge("resident_bytes", "Memory of supervisor and children", () => supervisor.rssBytes);
   return metrics;

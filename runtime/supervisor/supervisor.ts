@@ -4,24 +4,17 @@ import { newId } from "#platform/ids.ts";
 import type { Logger } from "#platform/log.ts";
 import { type Address, clearSocketFile } from "../seam/address.ts";
 import { type Assignment, openAssignment } from "../seam/assignment.ts";
-import { readBoard } from "../seam/flight-board.ts";
+import type { DryReport } from "../seam/dry-report.ts";
 import { frameKind } from "../seam/frames.ts";
-import type { Ended, LoadHead, Outcome } from "../seam/records.ts";
-import { AssignmentSource } from "./assignment-source.ts";
-import { RuntimeChild } from "./child-process.ts";
+import { type CodeCacheState, codeCacheStates, type Ended, type LoadHead } from "../seam/records.ts";
+import { AssignmentSource, Disowned } from "./assignment-source.ts";
+import type { ChildBudget } from "./child-budget.ts";
+import type { RuntimeChild } from "./child-process.ts";
+import { Children } from "./children.ts";
 import { HostServices } from "./host-services.ts";
-import { endsOfBoard, verdictOfExit } from "./post-mortem.ts";
-import { residentBytes } from "./process-facts.ts";
 import { Reporter } from "./reports.ts";
-import { type Verdict, Watchdog } from "./watchdog.ts";
+import { type KnownOutcome, RunLedger } from "./run-ledger.ts";
 
-/** A child that answered everything itself and asked to be replaced gets this long for its answers to leave. */
-const lastWordsMs = 100;
-/** A child that cannot even start is tried again after this pause, doubled each time up to the longest. */
-const firstRespawnMs = 200;
-const longestRespawnMs = 10_000;
-/** More than a board has slots. */
-const maxTold = 2_048;
 /** The spare is started this long after a claim: its start would cost the kap's first answer. */
 const spareDelayMs = 500;
 const claimTimeoutMs = 10_000;
@@ -44,36 +37,34 @@ export interface SupervisorOptions {
   claimKey: KeyObject;
   egressAllow: string[];
   memoryMb: number;
+  budget: ChildBudget;
   kit: string;
   log: Logger;
 }
 
+/** What is known of a run by its id: how it ended, that a child has it, or nothing. */
+export type RunSight = ({ state: "ended" } & KnownOutcome) | { state: "open" } | { state: "unknown" };
+
 /**
- * Owns one runtime: the listening socket, the assignment with its credentials, the child that serves and the spare that takes over when
- * the child must be killed.
+ * Owns one runtime: the listening socket, the assignment with its credentials, and through `Children` the processes that serve it.
  */
 export class Supervisor {
   readonly bootId = newId();
   state: RuntimeState = "generic";
   assignment: Assignment | null = null;
-  kills = 0;
+  /** What became of the code cache of the newest load. */
+  codeCache: CodeCacheState = "none";
   readonly reporter: Reporter;
+  readonly children: Children;
   readonly #options: SupervisorOptions;
   readonly #log: Logger;
   readonly #socket: BoundSocket;
   readonly #services: HostServices;
   readonly #source: AssignmentSource;
-  #current: RuntimeChild | null = null;
-  #spare: RuntimeChild | null = null;
-  #watchdog: Watchdog | null = null;
-  #respawnMs = 0;
-  #lastEndedAt = Date.now();
+  readonly #ledger = new RunLedger();
   #loadedRevision = -1;
-  #loads: { revision: number; resolve: () => void }[] = [];
-  #drained: (() => void) | null = null;
-  /** Runs whose ends a child has handed over lately: its board may still show them. */
-  readonly #told = new Set<string>();
-  readonly #outcomes = new Map<string, { outcome: Outcome; detail: string | null }>();
+  readonly #loads = new Set<{ revision: number; resolve: () => void }>();
+  #released: Promise<void> | null = null;
 
   constructor(options: SupervisorOptions) {
     this.#options = options;
@@ -88,8 +79,29 @@ export class Supervisor {
       () => this.idleSince,
       () => this.#options.onDisowned(),
     );
-    this.#current = this.#spawn();
-    this.#promote(this.#current);
+    this.children = new Children(
+      {
+        listenFd: () => this.#socket.fd(),
+        kit: options.kit,
+        memoryMb: () => this.assignment?.limits.memory_mb ?? options.memoryMb,
+        longestRunMs: () => Math.max(this.assignment?.limits.request_wall_ms ?? 0, this.assignment?.limits.background_wall_ms ?? 0),
+        wantsSpare: () => this.state === "assigned",
+        told: this.#ledger.told,
+        budget: options.budget,
+        log: options.log,
+      },
+      {
+        toServe: (child) => this.assignment && this.#give(child, this.assignment),
+        loaded: (child, revision, codeCache) => this.#loaded(child, revision, codeCache),
+        refresh: (child, revision) => void this.#refreshFor(child, revision),
+        call: (child, number, runKey, text, bytes) => this.#services.call(child, number, runKey, text, bytes),
+        dry: (child, runKey, runId) => this.#services.beginDry(child, runKey, runId),
+        forget: (child, runKey) => this.#services.forget(child, runKey),
+        over: (child) => this.#services.forgetAll(child),
+        ended: (ended) => this.#record(ended),
+      },
+    );
+    this.children.fill();
   }
 
   get dataAddress(): string | { address: string; port: number } {
@@ -98,154 +110,72 @@ export class Supervisor {
 
   /** Settles when a child with isolate and web API is warm and takes connections. */
   get warm(): Promise<void> {
-    return this.#current?.accepting ?? Promise.reject(new Error("the runtime has no child"));
+    return this.children.serving?.accepting ?? Promise.reject(new Error("the runtime has no child"));
   }
 
   get isWarm(): boolean {
-    return this.#current?.isAccepting ?? false;
+    return this.children.serving?.isAccepting ?? false;
   }
 
   get inFlight(): { running: number; queued: number } {
-    const runs = this.#current ? readBoard(this.#current.boardFd) : [];
+    const { runs } = this.children;
     return { running: runs.filter((run) => run.state === "running").length, queued: runs.filter((run) => run.state === "queued").length };
   }
 
   get idleSince(): string | null {
     const { running, queued } = this.inFlight;
-    return running + queued > 0 ? null : new Date(this.#lastEndedAt).toISOString();
+    return running + queued > 0 ? null : new Date(this.#ledger.lastEndedAt).toISOString();
   }
 
   get rssBytes(): number {
-    return process.memoryUsage.rss() + [this.#current, this.#spare].reduce((sum, child) => sum + (child ? residentBytes(child.pid) : 0), 0);
+    return process.memoryUsage.rss() + this.children.rssBytes;
   }
 
-  /** How a run ended whose caller saw only a broken connection; null when it is not known (any more). */
-  outcomeOf(runId: string): { outcome: Outcome; detail: string | null } | null {
-    return this.#outcomes.get(runId) ?? null;
+  /** What is known of a run whose caller saw only a broken connection. `unknown`: no child has taken it, or it ended well, or long ago. */
+  sightOf(runId: string): RunSight {
+    const known = this.#ledger.outcomeOf(runId);
+    if (known) return { state: "ended", ...known };
+    return { state: this.children.runs.some((run) => run.id === runId) ? "open" : "unknown" };
   }
 
-  get #memoryMb(): number {
-    return this.assignment?.limits.memory_mb ?? this.#options.memoryMb;
-  }
-
-  #spawn(): RuntimeChild {
-    const child = new RuntimeChild(this.#socket.fd(), this.#options.kit, this.#memoryMb);
-    child.onFrame = (kind, a, b, text, bytes) => this.#frame(child, kind, a, b, text, bytes);
-    void child.gone.then((end) => {
-      if (!end.wasKilled) this.#log.warn({ code: end.code, signal: end.signal }, "a child ended by itself");
-      if (child === this.#current) this.#replace(child, verdictOfExit(end));
-      else if (child === this.#spare) {
-        this.#spare = null;
-        child.closeBoard();
-        this.#respawn();
-      }
-    });
-    return child;
-  }
-
-  /** Makes a child the one that serves: it gets the assignment, then the listening socket. Frames are in order, so both can be sent at once. */
-  #promote(child: RuntimeChild): void {
-    this.#current = child;
-    this.#watchdog = new Watchdog(
-      child,
-      () => this.#memoryMb,
-      (verdict) => this.#replace(child, verdict),
-    );
-    if (this.assignment) this.#sendLoad(child, this.assignment, true);
-    child.send(frameKind.accept);
-  }
-
-  #respawn(): void {
-    if (this.state === "draining" || this.#spare) return;
-    const pause = this.#respawnMs;
-    this.#respawnMs = Math.min(Math.max(pause * 2, firstRespawnMs), longestRespawnMs);
-    const start = (): void => {
-      if (this.state === "draining" || this.#spare) return;
-      const spare = this.#spawn();
-      this.#spare = spare;
-      void spare.ready.then(
-        () => (this.#respawnMs = 0),
-        () => {},
-      );
-    };
-    if (pause === 0) start();
-    else setTimeout(start, pause);
-  }
-
-  /**
-   * Ends the serving child and brings the spare. `lost` children have answered everybody themselves; for the others the flight board tells
-   * who was in flight.
-   */
-  #replace(child: RuntimeChild, verdict: Verdict | null): void {
-    if (child !== this.#current) return;
-    this.#watchdog?.stop();
-    this.kills++;
-    if (verdict) child.kill();
-    else setTimeout(() => child.kill(), lastWordsMs);
-    this.#log.warn({ pid: child.pid, why: verdict?.why ?? "its isolate was lost" }, "the child is replaced");
-    this.#services.forgetAll();
-    const successor = this.#spare ?? (this.state === "draining" ? null : this.#spawn());
-    this.#spare = null;
-    this.#current = null;
-    if (successor) this.#promote(successor);
-    void child.gone.then(() => {
-      this.#record(endsOfBoard(readBoard(child.boardFd), verdict, this.#told));
-      child.closeBoard();
-      if (!successor) this.#drained?.();
-    });
-    if (this.#spareIsWanted) this.#respawn();
-  }
-
-  get #spareIsWanted(): boolean {
-    return this.state === "assigned";
+  /** What became of a dry run, once it has ended and is undone; null when that is not so in time, or was told before. */
+  dryReportOf(runId: string): Promise<DryReport | null> {
+    return this.#services.dryRuns.report(runId);
   }
 
   #record(ended: Ended): void {
     if (ended.runs.length === 0 && ended.lines.length === 0) return;
-    this.#lastEndedAt = Date.now();
-    for (const run of ended.runs) {
-      this.#told.add(run.id);
-      if (this.#told.size > maxTold) this.#told.delete(this.#told.values().next().value ?? "");
-      if (run.outcome !== "crashed" && run.http_status !== null) continue;
-      this.#outcomes.set(run.id, { outcome: run.outcome, detail: run.detail });
-      if (this.#outcomes.size > 1_000) this.#outcomes.delete(this.#outcomes.keys().next().value ?? "");
-    }
-    this.reporter.add(ended);
+    this.#ledger.note(ended);
+    this.reporter.add(this.#services.dryRuns.take(ended));
   }
 
-  #frame(child: RuntimeChild, kind: number, a: number, b: number, text: string, bytes: Buffer): void {
-    if (kind === frameKind.call) this.#services.call(child, a, b, text, bytes);
-    else if (kind === frameKind.ended) this.#record(JSON.parse(text) as Ended);
-    else if (kind === frameKind.forget) this.#services.forget(b);
-    else if (child !== this.#current) return;
-    else if (kind === frameKind.pong) this.#watchdog?.pong(a);
-    else if (kind === frameKind.refresh) void this.#refresh(child, a);
-    else if (kind === frameKind.lost) this.#replace(child, null);
-    else if (kind === frameKind.drained) this.#drained?.();
-    else if (kind === frameKind.loaded) this.#loaded(a);
-  }
-
-  #loaded(revision: number): void {
-    this.#loadedRevision = revision;
-    for (const load of this.#loads.filter((waiting) => waiting.revision <= revision)) load.resolve();
-    this.#loads = this.#loads.filter((waiting) => waiting.revision > revision);
+  #loaded(child: RuntimeChild, revision: number, codeCache: number): void {
+    if (!this.children.taking.includes(child)) return;
+    this.codeCache = codeCacheStates[codeCache] ?? "none";
+    this.#loadedRevision = Math.max(this.#loadedRevision, revision);
+    for (const load of this.#loads) if (load.revision <= this.#loadedRevision) load.resolve();
   }
 
   /**
    * Makes this runtime the kap's (a claim), or brings the kap's newer revision (a refresh by claim). Settles when the child has loaded it.
    * @throws AssignmentRefused (401), ClaimRefused (409 another kap or draining, 503 not warm in time)
    */
-  async claim(token: string): Promise<{ ms: number }> {
+  async claim(body: Buffer): Promise<{ ms: number }> {
     const started = performance.now();
-    const assignment = openAssignment(token, this.#options.claimKey, this.bootId);
-    if (this.state === "draining") throw new ClaimRefused(409, "This runtime is draining; claim another.");
+    const assignment = openAssignment(body, this.#options.claimKey, this.bootId);
+    this.#refuseDraining();
     if (this.assignment && (this.assignment.kap_id !== assignment.kap_id || this.assignment.runtime_id !== assignment.runtime_id))
       throw new ClaimRefused(409, "This runtime already serves another kap and never changes it; claim a generic one.");
-    if (!this.assignment || assignment.revision > this.assignment.revision) this.#adopt(assignment);
+    this.#adopt(assignment);
     await this.#untilLoaded(assignment.revision);
+    this.#refuseDraining();
     // The first answer comes first; a spare that is needed sooner is made when it is.
-    if (this.#spareIsWanted) setTimeout(() => this.#respawn(), spareDelayMs).unref();
+    setTimeout(() => this.children.fill(), spareDelayMs).unref();
     return { ms: Math.round((performance.now() - started) * 100) / 100 };
+  }
+
+  #refuseDraining(): void {
+    if (this.state === "draining") throw new ClaimRefused(409, "This runtime is draining; claim another.");
   }
 
   /**
@@ -256,96 +186,89 @@ export class Supervisor {
   async refresh(): Promise<{ revision: number }> {
     const current = this.assignment;
     if (!current || this.state !== "assigned") throw new ClaimRefused(409, "This runtime serves no kap that could be refreshed.");
-    const assignment = await this.#source.fetch(current, current.revision);
-    if (assignment.revision > (this.assignment?.revision ?? -1)) this.#adopt(assignment);
+    const assignment = await this.#fetch(current, current.revision);
+    this.#adopt(assignment);
     await this.#untilLoaded(assignment.revision);
     return { revision: assignment.revision };
   }
 
+  async #fetch(current: Assignment, revision: number): Promise<Assignment> {
+    try {
+      return await this.#source.fetch(current, revision);
+    } catch (error) {
+      if (error instanceof Disowned) this.#options.onDisowned();
+      throw error;
+    }
+  }
+
   async #untilLoaded(revision: number): Promise<void> {
-    const loaded = new Promise<void>((resolve) => this.#loads.push({ revision, resolve }));
-    if (this.#loadedRevision >= revision) this.#loaded(this.#loadedRevision);
-    const late = AbortSignal.timeout(claimTimeoutMs);
-    await Promise.race([
-      loaded,
-      new Promise<never>((_, reject) =>
-        late.addEventListener("abort", () => reject(new ClaimRefused(503, "The runtime's child did not load the kap in time."))),
-      ),
-    ]);
+    if (this.#loadedRevision >= revision) return;
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const load = { revision, resolve };
+    this.#loads.add(load);
+    const late = setTimeout(() => reject(new ClaimRefused(503, "The runtime's child did not load the kap in time.")), claimTimeoutMs);
+    try {
+      await promise;
+    } finally {
+      clearTimeout(late);
+      this.#loads.delete(load);
+    }
   }
 
+  /** Takes an assignment up unless it is no newer than the present one. */
   #adopt(assignment: Assignment): void {
-    const before = this.assignment;
+    if (this.assignment && assignment.revision <= this.assignment.revision) return;
     this.assignment = assignment;
-    this.state = "assigned";
-    if (!before) this.#lastEndedAt = Date.now();
+    // A draining runtime ends its runs with what they need and takes up nothing else.
+    if (this.state === "generic") this.state = "assigned";
     this.#services.assign(assignment);
-    const fresh = before?.bundle !== assignment.bundle || JSON.stringify(before.secrets) !== JSON.stringify(assignment.secrets);
-    if (this.#current) this.#sendLoad(this.#current, assignment, fresh);
+    for (const child of this.children.taking) this.#give(child, assignment);
   }
 
-  #sendLoad(child: RuntimeChild, assignment: Assignment, fresh: boolean): void {
+  /** Sends a child an assignment unless it has been sent that or a newer one: the whole program only when it or its secrets are not what the child has. */
+  #give(child: RuntimeChild, assignment: Assignment): void {
+    const { given } = child;
+    if (given && given.revision >= assignment.revision) return;
+    child.given = assignment;
+    const fresh =
+      given?.program.sha256 !== assignment.program.sha256 || JSON.stringify(given.secrets) !== JSON.stringify(assignment.secrets);
     const head: LoadHead = {
       revision: assignment.revision,
       kap: { id: assignment.kap_id, slug: assignment.slug, name: assignment.name },
       version_id: assignment.version_id,
       triggers: assignment.triggers,
       secrets: assignment.secrets,
-      bundle_map: fresh ? assignment.bundle_map : null,
+      program: assignment.program,
       limits: assignment.limits,
       fresh,
     };
-    child.send(frameKind.load, assignment.revision, 0, JSON.stringify(head), fresh ? Buffer.from(assignment.bundle) : undefined);
+    child.send(frameKind.load, assignment.revision, 0, JSON.stringify(head), fresh ? assignment.programBytes : undefined);
   }
 
-  /** A request asked for a newer revision than the child has: fetched from the api once for all who wait. */
-  async #refresh(child: RuntimeChild, revision: number): Promise<void> {
-    const current = this.assignment;
-    if (!current) return;
-    if (current.revision >= revision) return this.#sendLoad(child, current, true);
+  /** A request asked a child for a newer revision than it has: fetched from the api unless another has brought it meanwhile. */
+  async #refreshFor(child: RuntimeChild, revision: number): Promise<void> {
     try {
-      const assignment = await this.#source.fetch(current, revision);
-      if (assignment.revision > (this.assignment?.revision ?? -1)) this.#adopt(assignment);
-      else if (this.#current === child && this.assignment) this.#sendLoad(child, this.assignment, false);
+      if (!this.assignment) return;
+      if (this.assignment.revision < revision) this.#adopt(await this.#fetch(this.assignment, revision));
+      this.#give(child, this.assignment);
     } catch (error) {
       this.#log.warn({ err: error, revision }, "a newer revision could not be fetched");
       child.send(frameKind.unavailable, revision, 0, error instanceof Error ? error.message : String(error));
     }
   }
 
-  /** Stops accepting, lets the runs in flight end within `drainMs`, delivers the reports, and ends the processes. The runtime is over then. */
-  async release(drainMs: number): Promise<void> {
-    if (this.state === "draining") return;
+  /**
+   * Stops accepting, lets the runs in flight end within `drainMs`, delivers the reports, and ends the processes. The runtime is over then. Asked
+   * again, it is the same release: whoever ends this process when it settles cuts nothing short.
+   */
+  release(drainMs: number): Promise<void> {
+    this.#released ??= this.#release(drainMs);
+    return this.#released;
+  }
+
+  async #release(drainMs: number): Promise<void> {
     this.state = "draining";
-    const drained = new Promise<void>((resolve) => {
-      this.#drained = resolve;
-      setTimeout(resolve, drainMs);
-    });
-    this.#spare?.kill();
-    if (this.#current) {
-      this.#current.send(frameKind.drain);
-      await drained;
-    }
-    const last = this.#current;
-    this.#watchdog?.stop();
-    this.#current = null;
-    if (last) {
-      last.kill();
-      await last.gone;
-      this.#record(
-        endsOfBoard(
-          readBoard(last.boardFd),
-          {
-            guiltySlot: null,
-            guilty: "crashed",
-            others: "crashed",
-            why: "the runtime was released before the run had ended",
-          },
-          this.#told,
-        ),
-      );
-      last.closeBoard();
-    }
+    await this.children.drain(drainMs);
     await this.#services.close();
     const untold = await this.reporter.close(Math.max(2_000, Math.min(drainMs, 10_000)));
     if (untold > 0) this.#log.error({ runs: untold }, "the ends of some runs could not be reported");
@@ -354,8 +277,7 @@ export class Supervisor {
 
   /** Ends everything at once, for a process that must go now. */
   killChildren(): void {
-    this.#current?.kill();
-    this.#spare?.kill();
+    this.children.kill();
   }
 }
 

@@ -2,14 +2,14 @@ import { type BoardRun, readBoard } from "../seam/flight-board.ts";
 import { frameKind } from "../seam/frames.ts";
 import type { Outcome } from "../seam/records.ts";
 import type { RuntimeChild } from "./child-process.ts";
-import { cpuMs, residentBytes } from "./process-facts.ts";
+import { mainThreadCpuMs, residentBytes } from "./process-facts.ts";
 
 const tickMs = 50;
 /** While nothing is in flight the board is looked at this often. */
 const idleTickMs = 250;
 /** How long past its budget an entry may go on before the child counts as wedged: the isolate's own timeout needs some of it. */
 const graceMs = 350;
-/** A child that gets no CPU is not wedged; silence this long is a wedge whatever it used. */
+/** A child whose main thread gets no CPU time is not wedged, on a busy machine; silence this long is a wedge whatever it used. */
 const starvedMs = 3_000;
 const pingEveryMs = 200;
 /** The child's process memory may reach this multiple of the isolate's limit above what it had when it was ready. */
@@ -64,7 +64,7 @@ export class Watchdog {
       this.#onVerdict(verdict);
       return;
     }
-    const inFlight = readBoard(this.#child.boardFd).filter((run) => run.state !== "ended");
+    const inFlight = readBoard(this.#child.boardFd).filter((run) => run.state !== "ended" || run.isInside);
     if (inFlight.length === 0) {
       this.#arm(idleTickMs);
       return;
@@ -79,7 +79,7 @@ export class Watchdog {
 
   #memoryVerdict(): Verdict | null {
     const rss = residentBytes(this.#child.pid);
-    if (this.#child.readyRssBytes === 0) this.#child.readyRssBytes = rss;
+    if (!this.#child.isReady) return null;
     const allowed = this.#child.readyRssBytes + this.#memoryMb() * 1024 * 1024 * memoryFactor;
     if (rss <= allowed) return null;
     const why = `the process that runs the kap reached ${Math.round(rss / 1_048_576)} MB`;
@@ -87,7 +87,7 @@ export class Watchdog {
   }
 
   #wedgeVerdict(inFlight: BoardRun[], now: number): Verdict | null {
-    const spent = cpuMs(this.#child.pid);
+    const spent = mainThreadCpuMs(this.#child.pid);
     if (this.#pongAt >= this.#pingSentAt) {
       if (now - this.#pingSentAt < pingEveryMs) return null;
       this.#pingSentAt = now;
@@ -114,5 +114,8 @@ export class Watchdog {
 
 /** The run that entered the isolate last: when the child does not answer, it is the one inside. */
 export function lastEntered(runs: BoardRun[]): BoardRun | null {
-  return runs.reduce<BoardRun | null>((last, run) => (run.state === "running" && run.sequence > (last?.sequence ?? 0) ? run : last), null);
+  return runs.reduce<BoardRun | null>(
+    (last, run) => ((run.state === "running" || run.isInside) && run.sequence > (last?.sequence ?? 0) ? run : last),
+    null,
+  );
 }

@@ -27,7 +27,7 @@ const ideas: Record<string, Attack[]> = {
   "Outward fetch": egressAttacks,
 };
 
-const limits = { cpuMs: 400, wallMs: 2_000, memoryMb: 64 };
+const limits = { cpuMs: 400, wallMs: 4_000, memoryMb: 64 };
 /** Machines that run tests are loaded: assertions are this much kinder than the goals on the page. */
 const kindnessMs = 6_000;
 const page = new URL("../../docs/containment.md", import.meta.url);
@@ -131,6 +131,8 @@ async function measure(idea: string, attack: Attack): Promise<void> {
 
   expect(outcomes, `${run?.detail?.slice(0, 500) ?? ""} ${answer?.status} ${answer?.text.slice(0, 500)}`).toContain(outcome);
   expect(expectedStatuses(attack, outcome), answer?.text.slice(0, 500)).toContain(answer?.status ?? null);
+  // The record says what the caller saw.
+  if (answer !== null && run !== null) expect([null, answer.status]).toContain(run.http_status);
   expect(near.failures).toEqual([]);
   const limitMs = attack.send ? 15_000 : outcome === "cpu-exceeded" ? limits.cpuMs * 2 : limits.wallMs;
   expect(answerMs).toBeLessThan(limitMs + 1_000 + kindnessMs);

@@ -3,8 +3,8 @@ import { until } from "../harness/wait.ts";
 import { type Ground, prepareGround } from "./ground.ts";
 import { childrenOf, openFiles, residentMb } from "./processes.ts";
 
-/** How often the kap is killed: a tenth of it with its process, the rest by the isolate's own timeout. The bench asks for 10,000. */
-const kills = Number(process.env.KAPSTONE_ATTACK_KILLS ?? 200);
+/** How often the kap is killed: a tenth of it with its process, the rest by the isolate's own timeout. `npm run bench kills` does it 10,000 times. */
+const kills = Number(process.env.KAPSTONE_ATTACK_KILLS ?? 500);
 const inFlight = 4;
 
 const program = `

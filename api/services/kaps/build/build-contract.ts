@@ -40,13 +40,15 @@ export interface Diagnostic extends BuildError {
 /**
  * What comes out. `bundle` is a classic strict script whose completion value is a promise of `{[file_path]: () => Promise<namespace>}`, one
  * entry per path in `entries` (every script file with a default export); nothing evaluates before its entry is called. `bundle_map` is a
- * source map (JSON) without the sources' contents; its `sources` are kap file paths and `npm:name@version/path`. `bundle_sha256` is lowercase hex.
+ * source map (JSON) without the sources' contents; its `sources` are kap file paths and `npm:name@version/path`. `code_cache` is V8's, of the bundle
+ * (null where there is none). `bundle_sha256` is lowercase hex.
  */
 export type BuildResult =
   | {
       ok: true;
       bundle: string;
       bundle_map: string;
+      code_cache: Uint8Array | null;
       bundle_sha256: string;
       entries: string[];
       packages: LockedPackage[];

@@ -1,8 +1,9 @@
 import { fork } from "node:child_process";
 import { rm } from "node:fs/promises";
-import { fileURLToPath } from "node:url";
+import { entryFile } from "#platform/program-files.ts";
 import type { ChildSettings, FromChild, ToChild } from "./build-child.ts";
 import type { BuildInput, BuildResult } from "./build-contract.ts";
+import { codeCacheFlags } from "./code-cache.ts";
 import type { BuildPhase } from "./compile.ts";
 import { residentBytes } from "./process-memory.ts";
 import { makeUnpackFolder } from "./unpack-folder.ts";
@@ -52,9 +53,9 @@ export function buildEnvironment(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
 export function startBuildProcess(given: Omit<ChildSettings, "unpackFolder">, limits: ProcessLimits, env: NodeJS.ProcessEnv): BuildProcess {
   const unpackFolder = makeUnpackFolder();
   const settings: ChildSettings = { ...given, unpackFolder };
-  const child = fork(fileURLToPath(new URL("./build-child.ts", import.meta.url)), [JSON.stringify(settings)], {
+  const child = fork(entryFile("api/services/kaps/build/build-child"), [JSON.stringify(settings)], {
     env: buildEnvironment(env),
-    execArgv: [`--max-old-space-size=${limits.heapMib}`, "--disable-warning=ExperimentalWarning"],
+    execArgv: [...codeCacheFlags, `--max-old-space-size=${limits.heapMib}`, "--disable-warning=ExperimentalWarning"],
     serialization: "advanced",
     detached: true,
     stdio: ["ignore", "ignore", "pipe", "ipc"],

@@ -359,7 +359,8 @@ describe("the bundle", () => {
       .build(reversed)
       .then(built)
       .finally(() => other.close());
-    expect(second).toEqual(first);
+    // A code cache is V8's own business: the same bundle may have another.
+    expect({ ...second, code_cache: null }).toEqual({ ...first, code_cache: null });
     expect(first.bundle_sha256).toMatch(/^[0-9a-f]{64}$/);
   });
 

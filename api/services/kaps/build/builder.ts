@@ -1,5 +1,7 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { programFile } from "#platform/program-files.ts";
 import type { ChildSettings } from "./build-child.ts";
 import { type BuildInput, type BuildResult, fileError } from "./build-contract.ts";
 import { type BuildProcess, fetchPhase, type ProcessLimits, type ProcessOutcome, startBuildProcess } from "./build-process.ts";
@@ -81,7 +83,7 @@ export function createBuilder(options: BuilderOptions): Builder {
   mkdirSync(options.cacheDir, { recursive: true });
   const settings: Omit<ChildSettings, "unpackFolder"> = {
     npmCache,
-    kapTypes: (options.kapTypes ?? new URL("../../../../runtime/guest/kap.d.ts", import.meta.url)).href,
+    kapTypes: (options.kapTypes ?? pathToFileURL(programFile("runtime/guest/kap.d.ts"))).href,
     typeCheckMs: options.typeCheckMs ?? 3_000,
     typeCheckHeapMib: options.typeCheckHeapMib ?? 512,
     fetchTimeoutMs: options.fetchTimeoutMs ?? 15_000,

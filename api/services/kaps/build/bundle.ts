@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import * as esbuild from "esbuild";
 import { BuildRefused, type Diagnostic, fileError } from "./build-contract.ts";
+import { makeCodeCache } from "./code-cache.ts";
 import { type ModuleNames, outsideRefusal, ownNamespace, programErrors } from "./display-path.ts";
 import { type Pins, readSpecifier } from "./import-specifier.ts";
 import { type OwnFiles, ownLoader, resolveOwnFile } from "./own-files.ts";
@@ -11,6 +12,7 @@ import type { Scan } from "./scan.ts";
 export interface Bundle {
   bundle: string;
   bundle_map: string;
+  code_cache: Uint8Array | null;
   bundle_sha256: string;
   warnings: Diagnostic[];
 }
@@ -85,6 +87,7 @@ export async function bundle(input: BundleInput): Promise<Bundle> {
   return {
     bundle: code,
     bundle_map: renameSources(map, names),
+    code_cache: makeCodeCache(code),
     bundle_sha256: createHash("sha256").update(code).digest("hex"),
     warnings: result.warnings
       .map((message) => ({ ...names.error(message), severity: "warning" as const }))

@@ -1,4 +1,5 @@
 import { Worker } from "node:worker_threads";
+import { entryFile } from "#platform/program-files.ts";
 import type { Diagnostic } from "../build-contract.ts";
 import type { TypeCheckInput } from "./type-program.ts";
 import type { TypeWorkerData } from "./worker.ts";
@@ -39,7 +40,10 @@ export function createTypeCheck(options: TypeCheckOptions): TypeCheck {
 
   function start(): Thread {
     const workerData: TypeWorkerData = { kapTypes, unpackFolder };
-    const worker = new Worker(new URL("./worker.ts", import.meta.url), { workerData, resourceLimits: { maxOldGenerationSizeMb: heapMib } });
+    const worker = new Worker(entryFile("api/services/kaps/build/type-check/worker"), {
+      workerData,
+      resourceLimits: { maxOldGenerationSizeMb: heapMib },
+    });
     const ready = new Promise<void>((resolve, reject) => {
       worker.once("message", () => resolve());
       worker.once("error", reject);

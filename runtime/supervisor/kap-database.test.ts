@@ -1,0 +1,69 @@
+import pg from "pg";
+import { afterAll, expect, test } from "vitest";
+import { createLogger } from "#platform/log.ts";
+import { createTestDatabase } from "../../test/harness/database.ts";
+import { until } from "../../test/harness/wait.ts";
+import { defaultLimits } from "../fixture/test-runtime.ts";
+import { KapDatabase } from "./kap-database.ts";
+
+const database = await createTestDatabase();
+const role = `kap_role_${Math.random().toString(36).slice(2)}`;
+const password = "a-password-nobody-should-read";
+const admin = new pg.Client({ connectionString: database.superuserUrl });
+await admin.connect();
+await admin.query(`create role ${role} login password '${password}'`);
+afterAll(async () => {
+  await admin.query(`drop role ${role}`);
+  await admin.end();
+  await database.close();
+});
+
+const { hostname, port, pathname } = new URL(database.url);
+const credentials = { host: hostname, port: Number(port), database: pathname.slice(1), user: role, password, schema: role };
+
+test("what a kap's database does wrong is logged at every level without what proves the connection", async () => {
+  let log = "";
+  const logger = createLogger("test", {
+    level: "trace",
+    destination: {
+      write(line) {
+        log += line;
+      },
+    },
+  });
+  const query = (kap: KapDatabase, sql: string) =>
+    kap
+      .call(
+        {
+          op: "db.query",
+          text: JSON.stringify({ sql }),
+          bytes: new Uint8Array(),
+          run: { fetches: 0, abort: new AbortController(), streams: new Set(), dry: null },
+          streamKey: String,
+          remainingMs: 10_000,
+        },
+        { ...defaultLimits, db_statement_ms: 200 },
+      )
+      .catch((error: Error) => error.name);
+
+  const kap = new KapDatabase(credentials, logger);
+  // An idle connection that the server ends.
+  expect(await query(kap, "select 1 as n")).toMatchObject({ text: expect.stringContaining("1") });
+  const ended = await admin.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = $1", [role]);
+  expect(ended.rowCount).toBeGreaterThan(0);
+  await until(() => log.includes("idle database connection"));
+  // One that it ends while a statement is going on, and one that is cancelled.
+  const sleeping = query(kap, "select pg_sleep(5)");
+  await admin.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = $1 and state = 'active'", [role]);
+  expect(await sleeping).toBe("SqlError");
+  expect(await query(kap, "select count(*) from generate_series(1, 1000000000)")).toBe("SqlError");
+  await kap.close();
+  // A password that does not hold, and a server that is not there.
+  for (const wrong of [{ password: `${password}-no-more` }, { port: 1 }]) {
+    const broken = new KapDatabase({ ...credentials, ...wrong }, logger);
+    expect(await query(broken, "select 1")).toBe("SqlError");
+    await broken.close();
+  }
+  expect(log).toMatch(/could not be used/);
+  expect(log).not.toMatch(/secretKey|"password"|processID|a-password-nobody/);
+});
