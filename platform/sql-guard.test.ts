@@ -26,6 +26,9 @@ test.each([
   "select ';' as semicolon",
   "merge into t using s on t.id = s.id when matched then delete",
   "show timezone",
+  "vacuum t",
+  "vacuum (full, analyze) t",
+  "analyze t",
 ])("allows %s", (sql) => {
   expect(codeOf(sql)).toBe("ok");
 });
@@ -59,6 +62,8 @@ test.each([
   ["explain analyze execute p", "INVALID_SQL"],
   ["lock table t", "INVALID_SQL"],
   ["vacuum", "INVALID_SQL"],
+  ["vacuum (parallel 8) t", "INVALID_SQL"],
+  ["analyze", "INVALID_SQL"],
   ["select lo_import('/etc/passwd')", "INVALID_SQL"],
   ["alter system set a = 1", "INVALID_SQL"],
   ["", "INVALID_SQL"],
@@ -67,6 +72,28 @@ test.each([
   ["select '\0'", "INVALID_SQL"],
 ])("refuses %s", (sql, code) => {
   expect(codeOf(sql)).toBe(code);
+});
+
+test.each([
+  ["select * from t where a in (select b from s)", "reads"],
+  ["show timezone", "reads"],
+  ["explain select * from t", "reads"],
+  ["drop table t", "drops"],
+  ["delete from t", "frees"],
+  ["truncate t", "frees"],
+  ["vacuum full t", "frees"],
+  ["with gone as (delete from t returning *) select count(*) from gone", "frees"],
+  ["with gone as (delete from t returning *) insert into s select * from gone", "grows"],
+  ["with more as (insert into s values (1) returning a) delete from t using more", "grows"],
+  ["with more as (update s set a = 1 returning a) select * from more", "grows"],
+  ["select * into s from t", "grows"],
+  ["explain analyze insert into t values (1)", "grows"],
+  ["create table s as select 1", "grows"],
+  ["merge into t using s on t.id = s.id when matched then delete", "grows"],
+  ["call p()", "grows"],
+  ["create function f() returns int language sql as 'select 1'", "grows"],
+])("%s: the most it can do to the size is %s", (sql, effect) => {
+  expect(checkStatement(sql)).toBe(effect);
 });
 
 test("a hostile text is refused and the parser works on", () => {

@@ -27,7 +27,8 @@ const transactionFix = "use db.batch for several statements in one transaction";
 const allowed = new Set(
   `SelectStmt InsertStmt UpdateStmt DeleteStmt MergeStmt CreateStmt CreateTableAsStmt AlterTableStmt RenameStmt DropStmt IndexStmt ViewStmt
    CreateSeqStmt AlterSeqStmt TruncateStmt CommentStmt CreateEnumStmt AlterEnumStmt CompositeTypeStmt CreateRangeStmt CreateDomainStmt AlterDomainStmt
-   CreateFunctionStmt ReturnStmt AlterFunctionStmt CreateTrigStmt RefreshMatViewStmt ExplainStmt VariableShowStmt CreateStatsStmt AlterStatsStmt ReindexStmt CallStmt`
+   CreateFunctionStmt ReturnStmt AlterFunctionStmt CreateTrigStmt RefreshMatViewStmt ExplainStmt VariableShowStmt CreateStatsStmt AlterStatsStmt ReindexStmt CallStmt
+   VacuumStmt`
     .trim()
     .split(/\s+/),
 );
@@ -50,7 +51,6 @@ const refusedNames: Record<string, string> = {
   ClosePortalStmt: "CLOSE is refused: there are no cursors.",
   LockStmt: `LOCK is refused: use SELECT … FOR UPDATE, and ${transactionFix}.`,
   DiscardStmt: "DISCARD is refused: connections are shared between statements.",
-  VacuumStmt: "VACUUM and ANALYZE are refused: the server does them by itself.",
   GrantStmt: "GRANT and REVOKE are refused: a kap's tables are its own.",
   GrantRoleStmt: "GRANT and REVOKE are refused: a kap's tables are its own.",
   AlterDefaultPrivilegesStmt: "ALTER DEFAULT PRIVILEGES is refused: a kap's tables are its own.",
@@ -66,17 +66,39 @@ const refusedFunctions =
 /** Loads the parser. Once a process; to be awaited before `checkStatement`. */
 export const loadSqlGuard: () => Promise<void> = () => loadModule();
 
-const verdicts = new Map<string, SqlRefusal | null>();
+/**
+ * What a statement can do to the size of the database, as far as its text tells, from the least to the most: read; drop, which calls nothing of the kap's;
+ * free space, by way of which triggers and functions are called; make it grow, which is everything else.
+ */
+export type SizeEffect = (typeof sizeEffects)[number];
+const sizeEffects = ["reads", "drops", "frees", "grows"] as const;
+
+/** The effect of the one that has the most. */
+export const mostEffect = (effects: readonly SizeEffect[]): SizeEffect =>
+  sizeEffects[Math.max(0, ...effects.map((effect) => sizeEffects.indexOf(effect)))] ?? "grows";
+
+const effectOfKind: Record<string, SizeEffect> = {
+  SelectStmt: "reads",
+  VariableShowStmt: "reads",
+  ExplainStmt: "reads",
+  DropStmt: "drops",
+  DeleteStmt: "frees",
+  TruncateStmt: "frees",
+  VacuumStmt: "frees",
+  ReindexStmt: "frees",
+};
+
+const verdicts = new Map<string, SqlRefusal | SizeEffect>();
 const maxVerdicts = 1_000;
 /** Longer texts are parsed each time: they are rare and would fill the cache. */
 const maxCachedLength = 8_192;
 
 /**
  * Refuses what is not exactly one allowed statement (one trailing `;` is one statement, decided §7.3). The real PostgreSQL parser decides,
- * and its verdict on a text is remembered.
+ * and its verdict on a text is remembered. Answers what the statement can do to the size of the database.
  * @throws SqlRefusal MULTIPLE_STATEMENTS, INVALID_SQL with the reason
  */
-export function checkStatement(sql: string): void {
+export function checkStatement(sql: string): SizeEffect {
   let verdict = verdicts.get(sql);
   if (verdict === undefined) {
     verdict = judge(sql);
@@ -85,10 +107,11 @@ export function checkStatement(sql: string): void {
       verdicts.set(sql, verdict);
     }
   }
-  if (verdict) throw new SqlRefusal(verdict.code, verdict.message, verdict.details);
+  if (typeof verdict !== "string") throw new SqlRefusal(verdict.code, verdict.message, verdict.details);
+  return verdict;
 }
 
-function judge(sql: string): SqlRefusal | null {
+function judge(sql: string): SqlRefusal | SizeEffect {
   if (Buffer.byteLength(sql) > maxSqlBytes) return new SqlRefusal("INVALID_SQL", `The statement is longer than ${maxSqlBytes} bytes.`);
   if (sql.includes("\0")) return new SqlRefusal("INVALID_SQL", "The statement holds a NUL character, which PostgreSQL text cannot.");
   if (nesting(sql) > maxDepth) return new SqlRefusal("INVALID_SQL", `The statement nests deeper than ${maxDepth} levels.`);
@@ -108,8 +131,7 @@ function judge(sql: string): SqlRefusal | null {
       `These are ${statements.length} statements: send exactly one, or all of them with db.batch.`,
     );
   try {
-    inspect(statements[0]?.stmt, sql);
-    return null;
+    return inspect(statements[0]?.stmt, sql);
   } catch (error) {
     if (error instanceof SqlRefusal) return error;
     throw error;
@@ -129,8 +151,9 @@ function nesting(sql: string): number {
 }
 
 /** Walks the tree without recursion: a long chain of operators is a deep tree although it has no bracket. */
-function inspect(root: unknown, sql: string): void {
+function inspect(root: unknown, sql: string): SizeEffect {
   const pending: unknown[] = [root];
+  const effects: SizeEffect[] = [];
   while (pending.length > 0) {
     const node = pending.pop();
     if (node === null || typeof node !== "object") continue;
@@ -139,7 +162,12 @@ function inspect(root: unknown, sql: string): void {
       continue;
     }
     for (const [name, value] of Object.entries(node as Node)) {
-      if (/^[A-Z]/.test(name) && name.endsWith("Stmt")) refuseKind(name);
+      if (/^[A-Z]/.test(name) && name.endsWith("Stmt")) {
+        refuseKind(name);
+        effects.push(effectOfKind[name] ?? "grows");
+      }
+      if (name === "VacuumStmt") refuseVacuum(value as Node);
+      if (name === "intoClause") effects.push("grows");
       if (name === "FuncCall") refuseFunction(value as Node);
       if (name === "CreateFunctionStmt") {
         const { statements, refusal } = readFunctionBody(value as Node, sql);
@@ -150,6 +178,15 @@ function inspect(root: unknown, sql: string): void {
       pending.push(value);
     }
   }
+  return mostEffect(effects);
+}
+
+/** Space that was freed comes back at once by VACUUM FULL; of a whole database, or with options that take others' resources, it is the server's business. */
+function refuseVacuum(vacuum: Node): void {
+  const options = (vacuum.options as { DefElem?: { defname?: string } }[] | undefined) ?? [];
+  const isPlain = options.every(({ DefElem }) => DefElem?.defname === "full" || DefElem?.defname === "analyze");
+  if (!isPlain || !Array.isArray(vacuum.rels) || vacuum.rels.length === 0)
+    throw new SqlRefusal("INVALID_SQL", "VACUUM and ANALYZE need the name of a table, and no other options than FULL and ANALYZE.");
 }
 
 const temporary = (): SqlRefusal =>

@@ -1,9 +1,10 @@
 import pg from "pg";
+import { DatabaseQuota } from "#platform/database-quota.ts";
 import { checkStatement, loadSqlGuard, SqlRefusal } from "#platform/sql-guard.ts";
 import { databaseRefusal, runStatement, type SqlResult } from "#platform/sql-statement.ts";
 import type { SqlParameter } from "#platform/sql-values.ts";
 import type { Deps } from "../../deps.ts";
-import { statementLimits } from "../../gateway/limits.ts";
+import { databaseBytes, statementLimits } from "../../gateway/limits.ts";
 import { Refusal } from "../../http/refusal.ts";
 import type { KapRow } from "../kaps/kap.ts";
 
@@ -11,9 +12,15 @@ const maxKaps = 200;
 const limits = { rows: statementLimits.rows, bytes: statementLimits.resultBytes };
 
 /** Pools of the kaps whose data this process reads and writes, least recently used first. Each logs in as the kap's own role. */
-const pools = new Map<string, pg.Pool>();
+const pools = new Map<string, KapPool>();
 
-function poolOf(deps: Deps, kap: KapRow): pg.Pool {
+interface KapPool {
+  pool: pg.Pool;
+  /** Measured in this process; the kap's runtime measures for itself. */
+  quota: DatabaseQuota;
+}
+
+function poolOf(deps: Deps, kap: KapRow): KapPool {
   const key = `${kap.id} ${kap.role_password.subarray(-16).toString("hex")}`;
   const known = pools.get(key);
   pools.delete(key);
@@ -22,7 +29,7 @@ function poolOf(deps: Deps, kap: KapRow): pg.Pool {
   if (pools.size > maxKaps) {
     const [oldest, evicted] = pools.entries().next().value ?? [];
     if (oldest !== undefined) pools.delete(oldest);
-    evicted?.end().catch(() => undefined);
+    evicted?.pool.end().catch(() => undefined);
   }
   return pool;
 }
@@ -48,7 +55,7 @@ export async function openKapClient(deps: Deps, kap: KapRow): Promise<pg.Client>
   return client;
 }
 
-function openPool(deps: Deps, kap: KapRow): pg.Pool {
+function openPool(deps: Deps, kap: KapRow): KapPool {
   const pool = new pg.Pool({
     ...loginOf(deps, kap),
     max: 3,
@@ -57,23 +64,27 @@ function openPool(deps: Deps, kap: KapRow): pg.Pool {
   });
   pool.on("error", () => undefined);
   pool.on("connect", (client) => client.on("error", () => undefined));
-  return pool;
+  const quota = new DatabaseQuota(kap.schema_name, databaseBytes(deps.config), (error) =>
+    deps.log.warn({ err: error, kap_id: kap.id }, "the size of a kap's database could not be measured"),
+  );
+  return { pool, quota };
 }
 
 /** Ends the pools of all kaps; for the process's own end. */
 export async function closeKapConnections(): Promise<void> {
   const all = [...pools.values()];
   pools.clear();
-  await Promise.all(all.map((pool) => pool.end()));
+  await Promise.all(all.map(({ pool }) => pool.end()));
 }
 
 /** Work as the kap's own role, on a connection of its own. What PostgreSQL or the contract's SQL rules refuse becomes 422 with the rule's code. */
-export async function asKap<T>(deps: Deps, kap: KapRow, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+export async function asKap<T>(deps: Deps, kap: KapRow, work: (client: pg.PoolClient, from: KapPool) => Promise<T>): Promise<T> {
   await loadSqlGuard();
-  const client = await poolOf(deps, kap).connect();
+  const from = poolOf(deps, kap);
+  const client = await from.pool.connect();
   let broken: Error | undefined;
   try {
-    return await work(client);
+    return await work(client, from);
   } catch (error) {
     const known = error instanceof SqlRefusal ? error : databaseRefusal(error);
     if (known instanceof SqlRefusal) throw new Refusal(known.status, known.code, known.message, { details: known.details, cause: error });
@@ -84,7 +95,10 @@ export async function asKap<T>(deps: Deps, kap: KapRow, work: (client: pg.PoolCl
   }
 }
 
-/** Runs exactly one statement by the contract's SQL rules. `readOnly` runs it in a transaction that cannot write. */
+/**
+ * Runs exactly one statement by the contract's SQL rules. `readOnly` runs it in a transaction that cannot write. A database that is over its size takes
+ * nothing that could make it grow: 422 `QUOTA_EXCEEDED`.
+ */
 export async function runAsKap(
   deps: Deps,
   kap: KapRow,
@@ -92,14 +106,21 @@ export async function runAsKap(
   params: SqlParameter[],
   options: { readOnly: boolean },
 ): Promise<SqlResult> {
-  return asKap(deps, kap, async (client) => {
-    if (!options.readOnly) return runStatement(client, sql, params, limits);
-    checkStatement(sql);
-    await client.query("begin read only");
+  return asKap(deps, kap, async (client, { pool, quota }) => {
+    const effect = checkStatement(sql);
+    const mustRead = options.readOnly || (await quota.admit(effect, client));
     try {
-      return await runStatement(client, sql, params, limits);
+      if (!mustRead) return await runStatement(client, sql, params, limits);
+      await client.query("begin read only");
+      try {
+        return await runStatement(client, sql, params, limits);
+      } finally {
+        await client.query("rollback");
+      }
+    } catch (error) {
+      throw quota.shown(error, mustRead && !options.readOnly);
     } finally {
-      await client.query("rollback");
+      quota.ran(effect, pool);
     }
   });
 }

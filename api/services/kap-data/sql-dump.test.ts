@@ -1,6 +1,13 @@
+import { execFile } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
 import pg from "pg";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createTestDatabase, type TestDatabase } from "../../../test/harness/database.ts";
+import { databaseUrl } from "../../../test/harness/database-url.ts";
 import { dumpSchema } from "./sql-dump.ts";
 
 const source = `
@@ -80,6 +87,57 @@ test("the dump loads into an empty database and dumps again to the same text: ev
     expect(await rows(writer), table).toEqual(await rows(reader));
   }
 });
+
+const run = promisify(execFile);
+/** The client people load a dump with: the one that KAPSTONE_PSQL names, or that is on the PATH. Null where there is none. */
+const psql = await run(process.env.KAPSTONE_PSQL ?? "psql", ["--version"]).then(
+  () => process.env.KAPSTONE_PSQL ?? "psql",
+  (error: unknown) => {
+    if (process.env.KAPSTONE_PSQL) throw error;
+    return null;
+  },
+);
+
+test.skipIf(psql === null)(
+  "psql -f store.sql loads the dump into an empty database, stopping at any error: the same rows, and the same text again",
+  async () => {
+    const folder = await mkdtemp(join(tmpdir(), "kapstone-psql-"));
+    const name = `psql_${randomBytes(8).toString("hex")}`;
+    const admin = new pg.Client({ connectionString: from.superuserUrl });
+    await admin.connect();
+    try {
+      const first = await dump(reader, "shop");
+      await writeFile(join(folder, "store.sql"), first);
+      const load = (url: string, schema: string) =>
+        run(psql as string, ["--no-psqlrc", "--quiet", "-v", "ON_ERROR_STOP=1", "-d", url, "-f", "store.sql"], {
+          cwd: folder,
+          timeout: 60_000,
+          env: { ...process.env, PGOPTIONS: `-c search_path=${schema}`, PGCONNECT_TIMEOUT: "30" },
+        });
+      await admin.query(`create database ${name} template template0`);
+      const url = databaseUrl(from.superuserUrl, name);
+      expect(await load(url, "public")).toMatchObject({ stderr: "" });
+      const loaded = new pg.Client({ connectionString: url });
+      await loaded.connect();
+      for (const table of ['"Odd ""Name""; --"', "serials", "child", "heir", "base", "parted", "wide", "shown_twice", "counted"]) {
+        const rows = async (client: pg.Client) => (await client.query(`select x::text from ${table} x order by 1`)).rows;
+        expect(await rows(loaded), table).toEqual(await rows(reader));
+      }
+      await loaded.end();
+      // Where the catalog can be read as a kap's is: all that rows do not show.
+      await writer.query("create schema by_psql");
+      await load(into.url, "by_psql");
+      const again = new pg.Client({ connectionString: into.url, options: "-c search_path=by_psql" });
+      await again.connect();
+      expect(await dump(again, "by_psql")).toBe(first);
+      await again.end();
+    } finally {
+      await admin.query(`drop database if exists ${name} with (force)`);
+      await admin.end();
+      await rm(folder, { recursive: true, force: true });
+    }
+  },
+);
 
 test("what is written after the load goes on where the source stood", async () => {
   const next = async (client: pg.Client) => [

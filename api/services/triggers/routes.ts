@@ -3,12 +3,15 @@ import { type Route, route } from "../../http/route.ts";
 import { findKap, refuseDeleted, refuseDisabled } from "../kaps/kap.ts";
 import { presentRun } from "../runs/run.ts";
 import { changeRequestTrigger, createTrigger, databaseNow, deleteTrigger, setEnabled } from "./changes.ts";
+import { dryRun } from "./dry-run.ts";
 import { runNow } from "./run-now.ts";
 import * as schema from "./schema.ts";
-import { findTrigger, listTriggers, presentTrigger, triggerLimits } from "./trigger.ts";
+import { findTrigger, listTriggers, mailBytes, presentTrigger, triggerLimits } from "./trigger.ts";
 
 const reading = members("kaps.read", { otherKinds: 401 });
 const writing = members("kaps.write", { otherKinds: 401 });
+/** The largest mail in base64, with room for what is around it. */
+const dryRunBytes = Math.ceil((mailBytes * 4) / 3) + 64 * 1024;
 const base = "/v1/orgs/{org_id}/kaps/{id}/triggers";
 
 type Load = {
@@ -120,6 +123,25 @@ export const routes: Route[] = [
       refuseDeleted(kap);
       refuseDisabled(kap, 409);
       return { status: 200, body: { run: presentRun(await runNow(deps, kap, trigger, requestId, signal)) } };
+    },
+  }),
+  route({
+    method: "POST",
+    path: `${base}/{trigger_id}/dry-run`,
+    summary: "Run a trigger on a mail, a request or a tick without leaving anything behind, paused or not",
+    description:
+      "The program runs as it would: its statements stand in a transaction that is rolled back, its files are not written, its fetches are refused. Answers what it did, its log and how it ended, within 30 seconds; no run is recorded. A disabled kap is 409 `KAP_DISABLED`.",
+    access: writing,
+    params: schema.triggerParams,
+    body: schema.dryRunBody,
+    bodyOptional: true,
+    bodyLimit: dryRunBytes,
+    responses: { 200: { description: "What the run did and how it ended", schema: schema.dryRunAnswer } },
+    load: loadTrigger,
+    async handler({ deps, caller, resource: { kap, trigger }, body, signal }) {
+      refuseDeleted(kap);
+      refuseDisabled(kap, 409);
+      return { status: 200, body: await dryRun(deps, { caller, kap, trigger, body, signal }) };
     },
   }),
 ];

@@ -70,3 +70,94 @@ export const triggersAnswer = z.object({
 });
 export const triggerAnswer = z.object({ trigger: triggerSchema });
 export const runNowAnswer = z.object({ run: runSchema });
+
+const headerName = z.string().regex(/^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/, "is not a header name");
+const headerValue = z
+  .string()
+  .max(8_192)
+  .regex(/^[\t\x20-\x7e\x80-\xff]*$/, "is not a header value");
+/** Fields that the connection or the platform sets. */
+const ownHeader =
+  /^(?:host|connection|content-length|transfer-encoding|keep-alive|te|trailer|upgrade|expect|proxy-.*|x-kapstone-.*|x-kap-caller)$/i;
+
+/** What a dry run is given: the fields of the trigger's kind, no others. */
+export const dryRunBody = z
+  .strictObject({
+    mail: z.string().min(1).optional().meta({ description: "Inbox: the raw mail (RFC 5322) as text; its line ends become CRLF" }),
+    mail_base64: z.string().min(1).optional().meta({ description: "Inbox: the raw mail as bytes, in base64" }),
+    envelope: z
+      .strictObject({ from: z.string().max(1_000), remote_address: z.union([z.ipv4(), z.ipv6()]), helo: z.string().max(1_000) })
+      .partial()
+      .optional()
+      .meta({ description: "Inbox: who sent it, for SPF and DMARC; you, from 127.0.0.1, when absent. An empty `from` is a bounce" }),
+    scheduled_at: z.iso
+      .datetime({ offset: true })
+      .optional()
+      .meta({ description: "Schedule: the time the run stands for; now when absent" }),
+    method: z
+      .enum(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+      .optional()
+      .meta({ description: "Request: GET when absent" }),
+    path: z
+      .string()
+      .max(8_192)
+      .regex(/^\/[\x21\x22\x24-\x7e]*$/, "must start with / and be ASCII without spaces: encode the rest")
+      .refine((path) => !path.startsWith("/__kaps/"), "paths below /__kaps/ belong to the platform")
+      .optional()
+      .meta({ description: "Request: path and query; / when absent" }),
+    headers: z
+      .record(
+        headerName.refine((name) => !ownHeader.test(name), "is set by the platform"),
+        z.union([headerValue, z.array(headerValue).max(20)]),
+      )
+      .refine((headers) => Object.keys(headers).length <= 100, "at most 100 headers")
+      .optional()
+      .meta({ description: "Request: as the program is to see them" }),
+    body: z.string().optional().meta({ description: "Request: the body as text" }),
+    body_base64: z.string().optional().meta({ description: "Request: the body as bytes, in base64" }),
+  })
+  .meta({ id: "KapDryRun" });
+
+const toldError = z.string().nullable().meta({ description: "What the program was told; null where it went well" });
+const effect = z.discriminatedUnion("kind", [
+  z.object({
+    kind: z.literal("db"),
+    sql: z.string(),
+    row_count: z.int().nullable(),
+    batch: z.int().nullable().meta({ description: "The number of the db.batch it stood in" }),
+    error: toldError,
+  }),
+  z.object({
+    kind: z.literal("store.put"),
+    key: z.string(),
+    existed: z.boolean().nullable(),
+    bytes: z.int().nullable(),
+    content_type: z.string().nullable(),
+    error: toldError,
+  }),
+  z.object({ kind: z.literal("store.delete"), key: z.string(), existed: z.boolean().nullable(), error: toldError }),
+  z.object({ kind: z.literal("fetch"), method: z.string(), url: z.string() }).meta({ description: "Refused, and not sent" }),
+  z.object({ kind: z.literal("wait-until") }),
+]);
+
+export const dryRunAnswer = z
+  .object({
+    outcome: z.enum(outcomes),
+    detail: z.string().nullable(),
+    what_to_do: z.string(),
+    http: z
+      .object({
+        status: z.int(),
+        headers: z.array(z.tuple([z.string(), z.string()])),
+        body: z.string().nullable(),
+        body_base64: z.string().nullable().meta({ description: "In place of `body` where that is no UTF-8 text" }),
+      })
+      .nullable()
+      .meta({ description: "Of a request: what its caller would have been answered" }),
+    effects: z.array(effect).meta({ description: "What the program did or tried, in its order; at most 1,000" }),
+    effects_dropped: z.int(),
+    lines: z.array(z.object({ n: z.int(), at: time, level: z.string(), text: z.string() })),
+    duration_ms: z.number(),
+    cpu_ms: z.number(),
+  })
+  .meta({ id: "KapDryRunReport" });
