@@ -52,7 +52,7 @@ async function metric(name: string): Promise<number> {
 
 test("it tells its health, and is ready only while the API is", async () => {
   expect((await fetch(`${monitoring}/healthz`)).status).toBe(200);
-  expect(await (await fetch(`${monitoring}/readyz`)).json()).toEqual({ ready: true, checks: { api: "ok" } });
+  expect(await (await fetch(`${monitoring}/readyz`)).json()).toEqual({ ready: true, checks: { api: "ok", smtp: "ok" } });
   await api.close();
   const down = await fetch(`${monitoring}/readyz`);
   expect([down.status, await down.json()]).toMatchObject([503, { ready: false, checks: { api: expect.stringContaining("ECONNREFUSED") } }]);

@@ -37,7 +37,8 @@ export interface MailIngest {
   renewCertificate(tls: MailIngestConfig["tls"]): void;
   /** Takes nothing new, lets messages under way end for `drainMs`, then closes what is left. */
   close(): Promise<void>;
-  checks: ReadinessChecks;
+  /** `api`: the API takes mail; `smtp`: this listens, and is not about to stop. */
+  checks: { api: ReadinessChecks[string]; smtp: ReadinessChecks[string] };
 }
 
 /**
@@ -144,7 +145,12 @@ export function createMailIngest(config: MailIngestConfig, deps: { log: Logger; 
   }
 
   return {
-    checks: { api: (signal) => api.check(signal) },
+    checks: {
+      api: (signal) => api.check(signal),
+      smtp: async () => {
+        if (isDraining || !smtp.server.listening) throw new Error("mail is not taken: the listener is closed");
+      },
+    },
     async listen() {
       await once(smtp.listen(config.port, config.host), "listening");
     },

@@ -148,6 +148,6 @@ for (const button of document.querySelectorAll("[data-reveal]")) {
     const isShown = input.type === "password";
     input.type = isShown ? "text" : "password";
     button.textContent = isShown ? "Hide" : "Show";
-    button.setAttribute("aria-pressed", String(isShown));
+    button.setAttribute("aria-label", `${button.textContent} the password`);
   });
 }

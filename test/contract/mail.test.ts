@@ -278,22 +278,56 @@ test("exact values of the kap's secrets are not kept in the payload", async () =
   expect(kept).toContain("[secret PIN]");
 });
 
-test("past its time a payload is gone for good: a notice stands in its place, the raw bytes are deleted", async () => {
+test("the platform's readiness tells whether mail is taken", async () => {
+  const ready = await platform.http.call({ host: platform.host("api"), path: "/readyz" });
+  expect([ready.status, ready.json<{ checks: Record<string, string> }>().checks.smtp]).toEqual([200, "ok"]);
+});
+
+test.each([
+  ["small", 1_000],
+  ["large", 200_000],
+])("past its time the payload of a %s mail is gone for good: a notice stands in its place, the raw bytes are deleted", async (_, size) => {
   const { deps } = platform.platform.api;
   const { knex } = platform.database.postgres;
   const one = await org.createKap(program);
   await inbox(one);
-  await send({ from: "a@sender.example", to: to(one), subject: "s", text: "t" });
+  await send({ from: "a@sender.example", to: to(one), subject: "s", text: "words ".repeat(size / 6) });
   const [run] = await ended(one);
+  expect(run?.outcome).toBe("ok");
   const { object_key } = await knex("run_payloads").where({ run_id: run?.id }).first();
-  expect(await deps.objects.head("mail", object_key)).not.toBeNull();
+  const isKept = async (): Promise<boolean> =>
+    (await knex("mail_bytes").where({ object_key }).first()) !== undefined || (await deps.objects.head("mail", object_key)) !== null;
+  expect(await isKept()).toBe(true);
   await knex("run_payloads")
     .where({ run_id: run?.id })
     .update({ expires_at: knex.raw("now() - interval '1 second'") });
   const { expirePayloads } = await import("../../api/services/runs/retention.ts");
   expect(await expirePayloads(deps)).toBeGreaterThan(0);
   expect((await runOf(one, run?.id ?? "")).payload).toEqual({ expired: true, expired_at: expect.any(String) });
-  expect(await deps.objects.head("mail", object_key)).toBeNull();
+  expect(await isKept()).toBe(false);
+});
+
+test("the same mail is another run when it comes again after a day", async () => {
+  const one = await org.createKap(program);
+  await inbox(one);
+  const mail = {
+    from: "a@sender.example",
+    to: to(one),
+    subject: "daily",
+    text: "t",
+    messageId: "<daily@sender.example>",
+    date: new Date(0),
+  };
+  await send(mail);
+  await ended(one);
+  const { knex } = platform.database.postgres;
+  await knex("mail_messages")
+    .where({ kap_id: one.id })
+    .update({ received_at: knex.raw("now() - interval '25 hours'") });
+  await send(mail);
+  await send(mail);
+  const runs = await ended(one, 2);
+  expect(runs.map((run) => run.outcome)).toEqual(["ok", "ok"]);
 });
 
 test("malformed mails are run or refused with a clear outcome, and the next mail works", async () => {

@@ -175,6 +175,59 @@ test("usage adds up against a known workload", async () => {
   expect(used[0]?.day).toMatch(/^\d{4}-\d\d-\d\d$/);
 });
 
+test("usage counts every run that a kap has a record of: those the platform ended or refused, a caller that went away, times that were missed", async () => {
+  const { knex } = platform.database.postgres;
+  const one = await org.createKap(`export default {
+    async fetch(request) {
+      if (new URL(request.url).pathname === "/slow") await new Promise((resolve) => setTimeout(resolve, 5_000));
+      if (new URL(request.url).pathname === "/throw") throw new Error("no");
+      return new Response("ok");
+    },
+    async scheduled() {},
+  };`);
+  expect((await one.call()).status).toBe(200);
+  expect((await one.call({ path: "/throw" })).status).toBe(500);
+  await expect(one.call({ path: "/slow", timeoutMs: 1_000 })).rejects.toThrow();
+  await until(async () => (await knex("runs").where({ kap_id: one.id, outcome: "client-gone" })).length === 1);
+  // Its runtime is gone, and a body that is streamed cannot be sent to another: the gateway ends the run.
+  await knex("runtimes").where({ kap_id: one.id }).update({ data_address: "tcp:127.0.0.1:1" });
+  expect((await one.call({ method: "POST", body: Buffer.alloc(300_000, 97) })).status).toBe(503);
+  // No runtime can be claimed: its database login cannot be unsealed.
+  const { role_password } = await knex("kaps").where({ id: one.id }).first("role_password");
+  await knex("runtimes").where({ kap_id: one.id }).delete();
+  await knex("kaps")
+    .where({ id: one.id })
+    .update({ role_password: Buffer.from("broken") });
+  expect((await one.call()).status).toBe(500);
+  await knex("kaps").where({ id: one.id }).update({ role_password });
+  // A schedule that was not fired for three of its times.
+  const made = await org.call({
+    method: "POST",
+    path: `/v1/orgs/${org.id}/kaps/${one.id}/triggers`,
+    body: { kind: "schedule", file_path: "main.ts", interval_seconds: 900 },
+  });
+  const { trigger } = made.json<{ trigger: { id: string } }>();
+  await knex("kap_triggers")
+    .where({ id: trigger.id })
+    .update({ created_at: knex.raw("created_at - interval '1 hour'"), next_run_at: knex.raw("next_run_at - interval '1 hour'") });
+  const { fireDue } = await import("../../api/services/triggers/fire.ts");
+  await fireDue(platform.platform.api.deps);
+  const runs = await until(async () => {
+    const all: { status: string; outcome: string }[] = await knex("runs").where({ kap_id: one.id });
+    return all.every((run) => run.status === "succeeded" || run.status === "failed") && all;
+  });
+  const outcomes = runs.map((run) => run.outcome).sort();
+  expect(outcomes.filter((outcome) => outcome === "missed").length).toBeGreaterThanOrEqual(2);
+  expect(outcomes.filter((outcome) => outcome !== "missed")).toEqual(["client-gone", "crashed", "error", "ok", "ok", "refused"]);
+  await until(async () => {
+    const { usage } = (await get(`/v1/orgs/${org.id}/usage`)).json<{ usage: { kap_id: string; runs: number; failed_runs: number }[] }>();
+    const days = usage.filter((day) => day.kap_id === one.id);
+    const sum = (field: "runs" | "failed_runs"): number => days.reduce((total, day) => total + day[field], 0);
+    expect([sum("runs"), sum("failed_runs")]).toEqual([runs.length, runs.filter((run) => run.status === "failed").length]);
+    return true;
+  });
+});
+
 test("a runtime's report is taken once, however often it comes; another kap's runs and an ended run stay as they are", async () => {
   const { knex } = platform.database.postgres;
   const { takeReport, readReport } = await import("../../api/services/runs/report.ts");

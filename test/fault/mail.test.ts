@@ -13,7 +13,7 @@ import { createSubject, type Subject } from "./subject.ts";
 import { startTraffic } from "./traffic.ts";
 import { createTree, freePort, type Tree } from "./tree.ts";
 
-const mails = Number(process.env.KAPSTONE_FAULT_MAILS ?? 150);
+const mails = Number(process.env.KAPSTONE_FAULT_MAILS ?? 600);
 /** Kills among them; one in five is the API's. */
 const kills = Math.min(40, Math.max(5, Math.round(mails / 20)));
 const trafficMs = 90_000;

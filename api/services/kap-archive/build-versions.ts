@@ -1,4 +1,5 @@
 import { readFile, writeFile } from "node:fs/promises";
+import { deserialize, serialize } from "node:v8";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../http/refusal.ts";
 import { type BuiltProgram, buildProgram } from "../kaps/build-program.ts";
@@ -42,11 +43,11 @@ export async function buildVersions(
     const program = await buildProgram(deps, input, signal).catch((error: unknown) => {
       throw error instanceof Refusal && error.status === 422 ? ofVersion(error, version.sequence) : error;
     });
-    const path = staging.path(`program-${version.sequence}.json`);
-    await writeFile(path, JSON.stringify(program), { mode: 0o600 });
+    const path = staging.path(`program-${version.sequence}`);
+    await writeFile(path, serialize(program), { mode: 0o600 }); // it holds bytes, which JSON does not
     paths.set(key, path);
   }
-  return async (version) => JSON.parse(await readFile(paths.get(buildKey(version)) ?? "", "utf8")) as BuiltProgram;
+  return async (version) => deserialize(await readFile(paths.get(buildKey(version)) ?? "")) as BuiltProgram;
 }
 
 function buildKey({ main_file, files, packages }: ManifestVersion): string {

@@ -1,13 +1,15 @@
 import type { Readable } from "node:stream";
+import { kapRoleContext } from "#platform/kap-database.ts";
 import type { Db } from "#platform/postgres.ts";
 import type { Deps } from "../../deps.ts";
 import { actorOf, type Caller } from "../../http/caller.ts";
 import type { BuiltProgram } from "../kaps/build-program.ts";
-import { insertWithFreeSlug, roleContext } from "../kaps/create.ts";
+import { insertWithFreeSlug } from "../kaps/create.ts";
 import { type KapRow, recordKapChange } from "../kaps/kap.ts";
 import { insertVersion } from "../kaps/save.ts";
 import { mintToken } from "../kaps/token.ts";
 import type { VersionRow } from "../kaps/version.ts";
+import { measureDatabases } from "../runs/usage.ts";
 import { buildVersions, readVersionFiles } from "./build-versions.ts";
 import { checkTriggers, insertTriggers } from "./import-triggers.ts";
 import { loadSql } from "./load-sql.ts";
@@ -89,7 +91,7 @@ async function insertAll(deps: Deps, trx: Db, given: Insertion): Promise<Importe
     audience: "members",
     schema_name: place.schemaName,
     role_name: place.roleName,
-    role_password: deps.keyring.seal(place.password, roleContext(id)),
+    role_password: deps.keyring.seal(place.password, kapRoleContext(id)),
     bucket: place.bucket,
     created_by: JSON.stringify(actor),
   };
@@ -112,6 +114,7 @@ async function insertAll(deps: Deps, trx: Db, given: Insertion): Promise<Importe
       secret_names: manifest.secret_names,
     },
   });
+  await measureDatabases(trx, id);
   await deps.kapChanged(trx, id);
   return { kap, version, bypassToken: secret, secretNames: manifest.secret_names };
 }

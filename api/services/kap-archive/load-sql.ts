@@ -3,7 +3,8 @@ import pg from "pg";
 import { checkStatement, loadSqlGuard, SqlRefusal } from "#platform/sql-guard.ts";
 import { databaseRefusal } from "#platform/sql-statement.ts";
 import type { Deps } from "../../deps.ts";
-import { refuse } from "../../http/refusal.ts";
+import { databaseBytes } from "../../gateway/limits.ts";
+import { Refusal } from "../../http/refusal.ts";
 import { badArchive } from "./archive-refusal.ts";
 import { ScriptError, sqlStatements } from "./sql-statements.ts";
 
@@ -123,7 +124,7 @@ function withoutLeadingComments(statement: string): string {
 
 /** Refuses with 422 `QUOTA_EXCEEDED` when what is loaded is larger than a kap's database may be. */
 async function checkSize(deps: Deps, target: LoadTarget): Promise<void> {
-  const limit = deps.config.databaseQuotaMb * mebibyte;
+  const limit = databaseBytes(deps.config);
   const { rows } = await deps.db.raw<{ rows: { bytes: string }[] }>(
     `select coalesce(sum(pg_total_relation_size(c.oid)), 0)::text as bytes from pg_class c join pg_namespace n on n.oid = c.relnamespace
      where n.nspname = ? and c.relkind in ('r', 'm', 'p')`,
@@ -131,9 +132,8 @@ async function checkSize(deps: Deps, target: LoadTarget): Promise<void> {
   );
   const bytes = Number(rows[0]?.bytes ?? 0);
   if (bytes <= limit) return;
-  throw refuse("VALIDATION_FAILED", `store.sql: the database is larger than the ${limit} bytes a kap may have`, {
-    details: [{ path: "store.sql", message: `makes a database of more than ${limit} bytes` }],
-  });
+  const message = `store.sql: it makes a database of more than the ${limit} bytes a kap may have: import less, or ask the operator for more`;
+  throw new Refusal(422, "QUOTA_EXCEEDED", message, { details: { used_bytes: bytes, limit_bytes: limit } });
 }
 
 function asRefusal(error: unknown): unknown {

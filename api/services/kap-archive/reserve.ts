@@ -2,9 +2,8 @@ import { randomBytes } from "node:crypto";
 import { z } from "zod";
 import { newId } from "#platform/ids.ts";
 import { addJob } from "#platform/jobs.ts";
-import { dropKapDatabase, provisionKapDatabase } from "#platform/kap-database.ts";
+import { dropKapDatabase, kapConnectionLimit, platformDatabase, provisionKapDatabase } from "#platform/kap-database.ts";
 import type { Deps } from "../../deps.ts";
-import { kapConnectionLimit, platformDatabase } from "../kaps/create.ts";
 
 /** The durable job that removes what an import that never ended has left. */
 export const discardJob = "kap-archive.discard";

@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { parseCookie } from "cookie";
 import type { Deps } from "../../deps.ts";
 import type { Caller } from "../../http/caller.ts";
-import { resolveCaller, sessionCookieName } from "../../http/credentials.ts";
+import { presentedAs, resolveCaller, sessionCookieName } from "../../http/credentials.ts";
 import type { Host } from "../../http/hosts.ts";
 import { Refusal } from "../../http/refusal.ts";
 import { type Branding, readBranding } from "../auth/branding.ts";
@@ -36,7 +36,7 @@ export async function signedIn(
   if (!text) return null;
   const facts = { address: at.address, userAgent: at.request.headers["user-agent"] ?? null, requestId: at.requestId };
   try {
-    const caller = await resolveCaller(deps, { text, via: "cookie" }, facts);
+    const caller = await resolveCaller(deps, presentedAs("cookie", text), facts);
     return caller.org.id === org.id || caller.org.live.id === org.id ? caller : null;
   } catch (error) {
     if (error instanceof Refusal && error.status === 401) return null;

@@ -1,5 +1,5 @@
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
+import { readFileSync, statSync } from "node:fs";
+import { programFile } from "#platform/program-files.ts";
 import type { Branding } from "../auth/branding.ts";
 import { type Html, html } from "./html.ts";
 
@@ -64,14 +64,17 @@ function brand(orgName: string, branding: Branding | undefined): Html {
   }</p>`;
 }
 
-const webFolder = join(import.meta.dirname, "../../../web");
-const read = new Map<string, string>();
+const read = new Map<string, { text: string; mtimeMs: number }>();
 
-/** A file of the folder `web`, read once. */
+/** A file of the folder `web`, read again when it has changed: whoever works on it sees the change at the next request. */
 export function webFile(name: string): string {
-  const known = read.get(name) ?? readFileSync(join(webFolder, name), "utf8");
-  read.set(name, known);
-  return known;
+  const path = programFile(`web/${name}`);
+  const { mtimeMs } = statSync(path);
+  const known = read.get(name);
+  if (known?.mtimeMs === mtimeMs) return known.text;
+  const text = readFileSync(path, "utf8");
+  read.set(name, { text, mtimeMs });
+  return text;
 }
 
 /** The style of all pages. */

@@ -25,7 +25,7 @@ const passwordField = (name: string, label: string, autocomplete: string): Html 
     <label for="${name}">${label}</label>
     <div class="reveal">
       <input id="${name}" name="${name}" type="password" required maxlength="1024" autocomplete="${autocomplete}">
-      <button type="button" class="quiet" data-reveal="${name}" aria-pressed="false" aria-label="Show the password">Show</button>
+      <button type="button" class="quiet" data-reveal="${name}" aria-label="Show the password">Show</button>
     </div>
   </div>`;
 

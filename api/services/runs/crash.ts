@@ -96,7 +96,7 @@ async function crash(db: Db, lost: Lost, detail: string): Promise<number> {
        where t.id = e.trigger_id and (t.last_run_at is null or t.last_run_at <= e.started_at)
      ), counted as (
        insert into kap_usage (kap_id, day, runs, failed_runs)
-       select kap_id, (started_at at time zone 'utc')::date, count(*), count(*) from ended group by 1, 2
+       select kap_id, (started_at at time zone 'utc')::date, count(*), count(*) from ended group by 1, 2 order by 1, 2
        on conflict (kap_id, day) do update set runs = kap_usage.runs + excluded.runs, failed_runs = kap_usage.failed_runs + excluded.failed_runs
      )
      select count(*) as n from ended`,

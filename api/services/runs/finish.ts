@@ -40,29 +40,10 @@ export async function endAttempt(db: Db, end: AttemptEnd): Promise<boolean> {
     final: end.final ?? false,
     max: mailAttempts,
   };
+  const mayRetry = end.outcome !== "ok" && !end.final && end.attempt < mailAttempts;
+  if (!mayRetry) return (await endIn(db, values)) !== undefined;
   return db.transaction(async (trx) => {
-    const { rows } = await trx.raw<{ rows: { retried: boolean }[] }>(
-      `with ended as (
-         update runs set
-           status = case when :outcome = 'ok' then 'succeeded' when trigger_kind = 'inbox' and not :final and attempts < :max then 'queued' else 'failed' end,
-           outcome = case when :outcome <> 'ok' and trigger_kind = 'inbox' and not :final and attempts < :max then null else :outcome end,
-           finished_at = case when :outcome <> 'ok' and trigger_kind = 'inbox' and not :final and attempts < :max then null else now() end,
-           detail = :detail, message = :message, http_status = :http_status,
-           duration_ms = coalesce(duration_ms, extract(epoch from now() - started_at) * 1000)
-         where id = :id and status in ('queued', 'running') and attempts = :attempt
-         returning kap_id, trigger_id, started_at, status, outcome
-       ), trigger as (
-         update kap_triggers t set last_run_at = ended.started_at, last_outcome = :outcome from ended
-         where t.id = ended.trigger_id and (t.last_run_at is null or t.last_run_at <= ended.started_at)
-       ), counted as (
-         insert into kap_usage (kap_id, day, runs, failed_runs)
-         select kap_id, (started_at at time zone 'utc')::date, 1, (status = 'failed')::int from ended where status <> 'queued'
-         on conflict (kap_id, day) do update set runs = kap_usage.runs + 1, failed_runs = kap_usage.failed_runs + excluded.failed_runs
-       )
-       select status = 'queued' as retried from ended`,
-      values as Record<string, string>,
-    );
-    const ended = rows[0];
+    const ended = await endIn(trx, values);
     if (ended?.retried) {
       const seconds = retrySeconds[end.attempt - 1] ?? 60;
       await addJob(trx, mailRunJob, { run_id: end.id, attempt: end.attempt + 1 }, { runAt: new Date(Date.now() + seconds * 1_000) });
@@ -71,17 +52,43 @@ export async function endAttempt(db: Db, end: AttemptEnd): Promise<boolean> {
   });
 }
 
-/**
- * Takes a queued run to carry out this attempt. Null when it has been taken, has ended or is gone: so each attempt is begun at most once, however
- * often its job comes.
- */
-export async function beginAttempt(db: Db, id: string, attempt: number): Promise<Date | null> {
-  const { rows } = await db.raw<{ rows: { started_at: Date }[] }>(
-    `update runs set status = 'running', started_at = now(), attempts = :attempt, runtime_id = null, duration_ms = null
-     where id = :id and status = 'queued' and attempts in (:attempt, :attempt - 1)
-     returning started_at`,
-    { id, attempt } as Record<string, string | number>,
+async function endIn(db: Db, values: Record<string, string | number | boolean | null>): Promise<{ retried: boolean } | undefined> {
+  const { rows } = await db.raw<{ rows: { retried: boolean }[] }>(
+    `with ended as (
+     update runs set
+       status = case when :outcome = 'ok' then 'succeeded' when trigger_kind = 'inbox' and not :final and attempts < :max then 'queued' else 'failed' end,
+       outcome = case when :outcome <> 'ok' and trigger_kind = 'inbox' and not :final and attempts < :max then null else :outcome end,
+       finished_at = case when :outcome <> 'ok' and trigger_kind = 'inbox' and not :final and attempts < :max then null else now() end,
+       detail = :detail, message = :message, http_status = :http_status,
+       duration_ms = coalesce(duration_ms, extract(epoch from now() - started_at) * 1000)
+     where id = :id and status in ('queued', 'running') and attempts = :attempt
+     returning kap_id, trigger_id, started_at, status, outcome
+   ), trigger as (
+     update kap_triggers t set last_run_at = ended.started_at, last_outcome = :outcome from ended
+     where t.id = ended.trigger_id and (t.last_run_at is null or t.last_run_at <= ended.started_at)
+   ), counted as (
+     insert into kap_usage (kap_id, day, runs, failed_runs)
+     select kap_id, (started_at at time zone 'utc')::date, 1, (status = 'failed')::int from ended where status <> 'queued'
+     on conflict (kap_id, day) do update set runs = kap_usage.runs + 1, failed_runs = kap_usage.failed_runs + excluded.failed_runs
+   )
+   select status = 'queued' as retried from ended`,
+    values as Record<string, string>,
   );
+  return rows[0];
+}
+
+/**
+ * Takes a queued run (`:id`) to carry out an attempt (`:attempt`). Answers no row when it has been taken, has ended or is gone: so each attempt is begun at most
+ * once, however often its job comes.
+ */
+export const beginAttemptSql = `
+update runs set status = 'running', started_at = now(), attempts = :attempt, runtime_id = null, duration_ms = null
+where id = :id and status = 'queued' and attempts in (:attempt, :attempt - 1)
+returning id, kap_id, trigger_id, started_at`;
+
+/** Begins an attempt; null when it is not to be begun. */
+export async function beginAttempt(db: Db, id: string, attempt: number): Promise<Date | null> {
+  const { rows } = await db.raw<{ rows: { started_at: Date }[] }>(beginAttemptSql, { id, attempt } as Record<string, string | number>);
   return rows[0]?.started_at ?? null;
 }
 

@@ -3,10 +3,8 @@ import { addJob, type JobHandlers } from "#platform/jobs.ts";
 import type { Db } from "#platform/postgres.ts";
 import type { Deps } from "../../deps.ts";
 import { crashLostRuns, requeueStranded } from "./crash.ts";
+import { dropMailBytes, mailBucket } from "./mail-bytes.ts";
 import { measureStorage } from "./usage.ts";
-
-/** The platform's bucket of raw mails. */
-export const mailBucket = "mail";
 
 const sweepJob = "runs-sweep";
 const retentionJob = "runs-retention";
@@ -40,6 +38,7 @@ export function sweepJobs(deps: Deps): JobHandlers {
       await dropOldRuns(deps);
       await dropOldMails(deps);
       await dropOrphanedMails(deps);
+      await dropUnfinishedUploads(deps);
       await measureStorage(deps);
     },
   };
@@ -55,7 +54,7 @@ export async function expirePayloads(deps: Pick<Deps, "db" | "objects">): Promis
       .whereRaw("(payload is not null or object_key is not null)")
       .limit(500);
     if (rows.length === 0) return total;
-    for (const key of new Set(rows.map((row) => row.object_key))) if (key !== null) await deps.objects.delete(mailBucket, key);
+    for (const key of new Set(rows.map((row) => row.object_key))) if (key !== null) await dropMailBytes(deps, key);
     await deps
       .db("run_payloads")
       .whereIn(
@@ -95,6 +94,10 @@ async function dropOldMails(deps: Pick<Deps, "db" | "config">): Promise<void> {
 
 /** Removes raw mails that no message names: their store was killed before it could say so. A day is left to those that are still at it. */
 async function dropOrphanedMails(deps: Deps): Promise<void> {
+  await deps.db.raw(
+    `delete from mail_bytes b where not exists (select from mail_messages m where m.object_key = b.object_key)
+       and not exists (select from run_payloads p where p.object_key = b.object_key)`,
+  );
   const before = new Date(Date.now() - dayMs);
   await deps.objects.sweep(mailBucket, before);
   for (let after: string | undefined; ; ) {
@@ -109,6 +112,12 @@ async function dropOrphanedMails(deps: Deps): Promise<void> {
     if (page.next === null) return;
     after = page.next;
   }
+}
+
+/** Removes what is left of uploads into the kaps' file stores whose process was killed. A day is left to those that are still at it. */
+export async function dropUnfinishedUploads(deps: Pick<Deps, "db" | "objects">, before = new Date(Date.now() - dayMs)): Promise<void> {
+  const buckets: string[] = await deps.db("kaps").whereNull("purged_at").pluck("bucket");
+  for (const bucket of buckets) await deps.objects.sweep(bucket, before);
 }
 
 /** The smallest id of a moment. */
@@ -131,7 +140,9 @@ export async function purgeRuns(deps: Pick<Deps, "db" | "objects">, kapId: strin
       await trx(table).where({ kap_id: kapId }).delete();
   });
   for (const key of new Set([...keys, ...payloads])) {
-    const others = await deps.db("mail_messages").where({ object_key: key }).first("id");
-    if (!others) await deps.objects.delete(mailBucket, key);
+    const others =
+      (await deps.db("mail_messages").where({ object_key: key }).first("run_id")) ??
+      (await deps.db("run_payloads").where({ object_key: key }).first("run_id"));
+    if (!others) await dropMailBytes(deps, key);
   }
 }

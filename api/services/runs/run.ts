@@ -74,7 +74,7 @@ export interface NewRun {
 
 /**
  * Writes runs in the caller's transaction and answers the ids of those it wrote, in order. A due time that has a run already gets no second one
- * (unique (trigger_id, due_at)).
+ * (unique (trigger_id, due_at)). Those that are over with being written count as failed in the day's usage.
  */
 export async function createRuns(db: Db, runs: readonly NewRun[]): Promise<string[]> {
   if (runs.length === 0) return [];
@@ -87,13 +87,20 @@ export async function createRuns(db: Db, runs: readonly NewRun[]): Promise<strin
     message: ended?.message ?? null,
   }));
   const { rows } = await db.raw<{ rows: { id: string }[] }>(
-    `insert into runs (id, kap_id, org_id, version_id, trigger_id, trigger_kind, due_at, request_id, status, outcome, detail, message, finished_at, duration_ms)
-     select id, kap_id, org_id, version_id, trigger_id, trigger_kind, due_at, request_id, status, outcome, detail, message,
-            case when status = 'failed' then now() end, case when status = 'failed' then 0 end
-     from jsonb_to_recordset(?::jsonb) as x(id uuid, kap_id uuid, org_id uuid, version_id uuid, trigger_id uuid, trigger_kind text, due_at timestamptz,
-                                            request_id text, status text, outcome text, detail text, message text)
-     on conflict (trigger_id, due_at) where due_at is not null do nothing
-     returning id`,
+    `with made as (
+       insert into runs (id, kap_id, org_id, version_id, trigger_id, trigger_kind, due_at, request_id, status, outcome, detail, message, finished_at, duration_ms)
+       select id, kap_id, org_id, version_id, trigger_id, trigger_kind, due_at, request_id, status, outcome, detail, message,
+              case when status = 'failed' then now() end, case when status = 'failed' then 0 end
+       from jsonb_to_recordset(?::jsonb) as x(id uuid, kap_id uuid, org_id uuid, version_id uuid, trigger_id uuid, trigger_kind text, due_at timestamptz,
+                                              request_id text, status text, outcome text, detail text, message text)
+       on conflict (trigger_id, due_at) where due_at is not null do nothing
+       returning id, kap_id, started_at, status
+     ), counted as (
+       insert into kap_usage (kap_id, day, runs, failed_runs)
+       select kap_id, (started_at at time zone 'utc')::date, count(*), count(*) from made where status = 'failed' group by 1, 2 order by 1, 2
+       on conflict (kap_id, day) do update set runs = kap_usage.runs + excluded.runs, failed_runs = kap_usage.failed_runs + excluded.failed_runs
+     )
+     select id from made`,
     [JSON.stringify(records)],
   );
   return rows.map((row) => row.id);

@@ -34,14 +34,7 @@ export async function readUsage(db: Db, orgId: string, workspaceId: string | nul
 
 /** Measures what the kaps' schemas and buckets hold and notes it for today. */
 export async function measureStorage(deps: Pick<Deps, "db" | "objects">): Promise<void> {
-  await deps.db.raw(
-    `insert into kap_usage (kap_id, day, db_bytes)
-     select k.id, (now() at time zone 'utc')::date, sum(pg_total_relation_size(c.oid))
-     from kaps k join pg_namespace n on n.nspname = k.schema_name join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'm', 'S')
-     where k.purged_at is null
-     group by k.id
-     on conflict (kap_id, day) do update set db_bytes = excluded.db_bytes`,
-  );
+  await measureDatabases(deps.db);
   const kaps: { id: string; bucket: string }[] = await deps.db("kaps").select("id", "bucket").whereNull("purged_at");
   for (const kap of kaps) {
     const bytes = await bucketBytes(deps, kap.bucket);
@@ -52,6 +45,20 @@ export async function measureStorage(deps: Pick<Deps, "db" | "objects">): Promis
       [kap.id, bytes],
     );
   }
+}
+
+/** Measures what the schemas of all kaps hold, or of one, and notes it for today. */
+export async function measureDatabases(db: Db, kapId: string | null = null): Promise<void> {
+  await db.raw(
+    `insert into kap_usage (kap_id, day, db_bytes)
+     select k.id, (now() at time zone 'utc')::date, coalesce(sum(pg_total_relation_size(c.oid)), 0)
+     from kaps k join pg_namespace n on n.nspname = k.schema_name left join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'm', 'S')
+     where k.purged_at is null and (?::uuid is null or k.id = ?)
+     group by k.id
+     having count(c.oid) > 0 or exists (select 1 from kap_usage t where t.kap_id = k.id and t.day = (now() at time zone 'utc')::date)
+     on conflict (kap_id, day) do update set db_bytes = excluded.db_bytes`,
+    [kapId, kapId] as string[],
+  );
 }
 
 async function bucketBytes(deps: Pick<Deps, "objects">, bucket: string): Promise<number> {

@@ -1,16 +1,13 @@
-import type { Readable } from "node:stream";
+import { type Readable, Transform } from "node:stream";
 import { z } from "zod";
 import { newId } from "#platform/ids.ts";
-import { addJob } from "#platform/jobs.ts";
 import { ObjectTooLarge } from "#platform/objects/store.ts";
-import type { Knex } from "#platform/postgres.ts";
 import type { Deps } from "../../../deps.ts";
-import { mailRunJob } from "../../runs/finish.ts";
-import { mailBucket } from "../../runs/retention.ts";
-import { createRuns } from "../../runs/run.ts";
+import { mailBucket, readSmall } from "../../runs/mail-bytes.ts";
 import { mailBytes } from "../trigger.ts";
 import { MailIdentity } from "./identity.ts";
-import { findInbox, type Inbox, type MailRefusal } from "./recipient.ts";
+import type { MailRefusal } from "./recipient.ts";
+import { recordMail } from "./record.ts";
 
 /** The envelope of a mail, as ingest heard it. */
 export const envelopeSchema = z.object({
@@ -35,109 +32,55 @@ export interface Accepted {
   duplicate: boolean;
 }
 
-const duplicateHours = 24;
 const ready = new WeakMap<Deps["objects"], Promise<void>>();
 
 /**
- * Takes a mail: its bytes are stored once, then one transaction writes for each kap the message, its run and the run's job. When this answers
- * `accepted`, all of it is durable; any other end keeps nothing. The same mail to the same kap within 24 hours is the run it has already, so a sender
- * that did not hear the 250 and tries again makes no second one.
+ * Takes a mail: one transaction writes for each kap the message, its run and the run's job, and with them the bytes of a small mail; those of a large one are
+ * stored before, once. When this answers `accepted`, all of it is durable; any other end keeps nothing. The same mail to the same kap within 24 hours is
+ * the run it has already, so a sender that did not hear the 250 and tries again makes no second one.
  */
 export async function acceptMail(deps: Deps, envelope: Envelope, body: Readable): Promise<{ accepted: Accepted[] } | MailRefusal> {
-  await bucketReady(deps.objects);
-  const key = `${envelope.received_at.slice(0, 10)}/${newId()}`;
+  const objectKey = `${envelope.received_at.slice(0, 10)}/${newId()}`;
   const identity = new MailIdentity();
-  body.once("error", (error) => identity.destroy(error));
-  body.once("close", () => {
-    if (!body.readableEnded) identity.destroy(new Error("the mail broke off before its end"));
-  });
+  const start = await readSmall(body);
+  if ("whole" in start) {
+    identity.push(start.whole);
+    const mail = { envelope, dedupeKey: identity.key(envelope.from), objectKey, sizeBytes: identity.sizeBytes, bytes: start.whole };
+    return recordMail(deps, mail);
+  }
+  await bucketReady(deps.objects);
   try {
-    await deps.objects.put(mailBucket, key, body.pipe(identity), { contentType: "message/rfc822", maxBytes: mailBytes });
+    await deps.objects.put(mailBucket, objectKey, seenBy(identity, start.head, body), {
+      contentType: "message/rfc822",
+      maxBytes: mailBytes,
+    });
   } catch (error) {
     if (error instanceof ObjectTooLarge) return { code: 552, message: `The mail is larger than ${mailBytes} bytes.` };
     throw error;
   }
-  const dedupeKey = identity.key(envelope.from);
-  const result = await deps.db
-    .transaction((trx) => record(deps, trx, { envelope, dedupeKey, objectKey: key, sizeBytes: identity.sizeBytes }))
-    .catch(async (error: unknown) => {
-      await discard(deps, key);
-      throw error;
-    });
-  if (!("accepted" in result) || result.accepted.every((one) => one.duplicate)) await discard(deps, key);
+  const mail = { envelope, dedupeKey: identity.key(envelope.from), objectKey, sizeBytes: identity.sizeBytes, bytes: null };
+  const result = await recordMail(deps, mail).catch(async (error: unknown) => {
+    await discard(deps, objectKey);
+    throw error;
+  });
+  if (!("accepted" in result) || result.accepted.every((one) => one.duplicate)) await discard(deps, objectKey);
   return result;
 }
 
-interface Mail {
-  envelope: Envelope;
-  dedupeKey: Buffer;
-  objectKey: string;
-  sizeBytes: number;
-}
-
-async function record(deps: Deps, trx: Knex.Transaction, mail: Mail): Promise<{ accepted: Accepted[] } | MailRefusal> {
-  const addresses = new Map(mail.envelope.recipients.map(({ address, kap_id }) => [kap_id, address]));
-  // One mail at a time per kap: of two that are the same the second sees the first, and the hour's count is exact. In order, so that no two wait for each other.
-  const kapIds = [...addresses.keys()].sort();
-  for (const kapId of kapIds) await trx.raw("select pg_advisory_xact_lock(hashtextextended(?, 4207011003))", [`mail ${kapId}`]);
-  const accepted: Accepted[] = [];
-  const fresh: { inbox: Inbox; run_id: string }[] = [];
-  for (const kapId of kapIds) {
-    const address = addresses.get(kapId) as string;
-    const earlier: { run_id: string } | undefined = await trx("mail_messages")
-      .where({ kap_id: kapId, dedupe_key: mail.dedupeKey })
-      .whereRaw("received_at > now() - make_interval(hours => ?)", [duplicateHours])
-      .first("run_id");
-    if (earlier) {
-      accepted.push({ address, kap_id: kapId, run_id: earlier.run_id, duplicate: true });
-      continue;
-    }
-    const inbox = await findInbox(deps, address, trx);
-    if ("code" in inbox) {
-      // It was taken at RCPT and is not now. The message has one answer: try again, and each recipient is told apart.
-      return inbox.code === 452 ? inbox : { code: 451, message: `${inbox.message} Please try again.` };
-    }
-    const runId = newId();
-    fresh.push({ inbox, run_id: runId });
-    accepted.push({ address, kap_id: kapId, run_id: runId, duplicate: false });
-  }
-  for (const { inbox, run_id } of fresh) await write(deps, trx, mail, inbox, run_id);
-  return { accepted };
-}
-
-async function write(deps: Deps, trx: Knex.Transaction, mail: Mail, inbox: Inbox, runId: string): Promise<void> {
-  const { from, remote_address, helo, received_at, tls, recipients } = mail.envelope;
-  const to = recipients.filter((recipient) => recipient.kap_id === inbox.kap_id).map((recipient) => recipient.address);
-  await createRuns(trx, [
-    {
-      id: runId,
-      kap_id: inbox.kap_id,
-      org_id: inbox.org_id,
-      version_id: inbox.version_id,
-      trigger_id: inbox.trigger_id,
-      trigger_kind: "inbox",
+/** The whole mail again, seen as it goes by. A sender that goes away before its end is an error; the connection stays for the answer when nobody reads on. */
+function seenBy(identity: MailIdentity, head: Buffer, rest: Readable): Readable {
+  const seen = new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      identity.push(chunk);
+      done(null, chunk);
     },
-  ]);
-  await trx("mail_messages").insert({
-    id: newId(),
-    kap_id: inbox.kap_id,
-    run_id: runId,
-    dedupe_key: mail.dedupeKey,
-    envelope: JSON.stringify({ from, to, remote_address, helo, received_at, tls }),
-    object_key: mail.objectKey,
-    size_bytes: mail.sizeBytes,
   });
-  await trx("run_payloads").insert({
-    run_id: runId,
-    object_key: mail.objectKey,
-    expires_at: trx.raw("now() + make_interval(days => ?)", [deps.config.payloadDays]),
+  rest.once("error", (error) => seen.destroy(error));
+  rest.once("close", () => {
+    if (!rest.readableEnded) seen.destroy(new Error("the mail broke off before its end"));
   });
-  await trx.raw(
-    `insert into kap_usage (kap_id, day, mail_messages) values (?, (now() at time zone 'utc')::date, 1)
-     on conflict (kap_id, day) do update set mail_messages = kap_usage.mail_messages + 1`,
-    [inbox.kap_id],
-  );
-  await addJob(trx, mailRunJob, { run_id: runId, attempt: 1 });
+  seen.write(head);
+  return rest.pipe(seen);
 }
 
 /** Bytes that no row names. What cannot be removed now is found by the retention sweep. */

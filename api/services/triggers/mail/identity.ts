@@ -1,5 +1,4 @@
 import { createHash, type Hash } from "node:crypto";
-import { Transform, type TransformCallback } from "node:stream";
 
 /** Header fields that a server on the way adds or changes: they differ between two tries of the same mail. */
 const trace = /^(?:received|return-path|delivered-to|x-received|authentication-results|received-spf|dkim-signature|arc-[\w-]+):/i;
@@ -7,20 +6,19 @@ const maxHeadBytes = 1024 * 1024;
 const endOfHead = Buffer.from("\r\n\r\n");
 
 /**
- * Passes a mail through unchanged and remembers what tells it from another: its Message-ID and the digest of its body, which begins after the first empty
+ * Sees a mail go by and remembers what tells it from another: its Message-ID and the digest of its body, which begins after the first empty
  * line. Holds at most 1 MiB of the header fields; what is beyond counts as body.
  */
-export class MailIdentity extends Transform {
+export class MailIdentity {
   #head: Buffer = Buffer.alloc(0);
   #inHead = true;
   readonly #body: Hash = createHash("sha256");
   sizeBytes = 0;
 
-  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
+  push(chunk: Buffer): void {
     this.sizeBytes += chunk.length;
     if (this.#inHead) this.#readHead(chunk);
     else this.#body.update(chunk);
-    done(null, chunk);
   }
 
   #readHead(chunk: Buffer): void {

@@ -174,6 +174,64 @@ test("a mail of 30 MiB is read, and many small ones beside it", async () => {
   expect(small.map((mail) => mail.head.subject)).toEqual(Array.from({ length: 20 }, (_, i) => `n ${i}`));
 });
 
+const times = (count: number, text: (n: number) => string): string => Array.from({ length: count }, (_, n) => text(n)).join("");
+const html = (body: string): string => `Content-Type: text/html\r\n\r\n${body}`;
+const encoded = (encoding: string, body: string): string =>
+  `Content-Type: text/plain\r\nContent-Transfer-Encoding: ${encoding}\r\n\r\n${body}`;
+const signature = (n: number): string =>
+  `DKIM-Signature: v=1; a=rsa-sha256; c=${n % 2 ? "simple" : "relaxed"}/relaxed; l=${n}; d=d${n}.example; s=k; h=from; bh=AAAA; b=AAAA\r\n`;
+
+test.each([
+  ["100,000 elements inside one another", html("<div>".repeat(100_000))],
+  ["20,000 tables inside one another", html("<table><tr><td>".repeat(20_000))],
+  ["2 MB of opening brackets", html("<".repeat(2_000_000))],
+  ["1.5 million entities", html("&amp;&lt;&#x41;".repeat(500_000))],
+  ["a million addresses of the web", `\r\n${"http://a.".repeat(1_000_000)}`],
+  ["10 MB of one line", `\r\n${"a".repeat(10_000_000)}`],
+  ["64 KB of commas for an address", `To: ${",".repeat(64_000)}\r\n\r\nx`],
+  ["64 KB of open comments for an address", `To: ${"(".repeat(64_000)}\r\n\r\nx`],
+  ["64 KB of open quotes for an address", `To: ${'"'.repeat(64_000)}\r\n\r\nx`],
+  ["groups inside groups", `To: ${"a:".repeat(32_000)}\r\n\r\nx`],
+  ["8,000 addresses", `To: ${"a@b.cc, ".repeat(8_000)}\r\n\r\nx`],
+  ["900 fields of a thousand addresses", `${times(900, () => `To: ${"a@b.cc, ".repeat(1_000)}\r\n`)}\r\nx`],
+  ["3,000 senders", `From: ${times(3_000, (n) => `a@d${n}.example, `)}\r\n\r\nx`],
+  ["encoded words without an end", `Subject: ${"=?utf-8?Q?".repeat(6_500)}\r\n\r\nx`],
+  [
+    "encodings that do not exist",
+    "Subject: =?x-unknown?B?/////w==?= =?iso-2022-jp?B?GyRC?=\r\nContent-Type: text/plain; charset=no-such\r\n\r\n\xff\xfe",
+  ],
+  ["escapes of another alphabet without an end", `Content-Type: text/plain; charset=iso-2022-jp\r\n\r\n${"\x1b$B".repeat(500_000)}`],
+  ["8,000 pieces of one parameter", `Content-Type: text/plain; ${times(8_000, (n) => `a*${n}*=x; `)}\r\n\r\nx`],
+  ["quoted-printable of nothing but its sign", encoded("quoted-printable", "=".repeat(5_000_000))],
+  ["base64 of none of its letters", encoded("base64", "!*".repeat(2_500_000))],
+  [
+    "900 signatures over 4 MB, each of another length",
+    `${times(900, signature)}From: a@b.example\r\n\r\n${"line of text\r\n".repeat(300_000)}`,
+  ],
+  [
+    "300 forwarders' seals",
+    `${times(300, (n) => `ARC-Seal: i=${n}; a=rsa-sha256; d=x; s=k; cv=none; b=AA\r\nARC-Message-Signature: i=${n}; a=rsa-sha256; d=x; s=k; h=from; bh=AA; b=AA\r\n`)}\r\nx`,
+  ],
+])(
+  "a hostile mail, %s, is read or refused for good within its time, and a mail beside it is read",
+  async (_, raw) => {
+    const [hostile, beside] = await Promise.allSettled([
+      reader.read(bytes(Buffer.from(raw, "latin1")), facts()),
+      reader.read(bytes("Subject: beside\r\n\r\nx"), facts()),
+    ]);
+    if (hostile.status === "rejected") expect(hostile.reason).toMatchObject({ name: "UnreadableMail", again: false });
+    expect(beside).toMatchObject({ status: "fulfilled", value: { head: { subject: "beside" } } });
+  },
+  60_000,
+);
+
+test("of more signatures than ten the first ten are checked, and a good one among them counts", async () => {
+  const good = (await build({ from: "a@sender.example" }, true)).toString("latin1");
+  const auth = async (text: string) => (await reader.read(bytes(Buffer.from(text, "latin1")), facts())).head.auth.dkim;
+  expect(await auth(times(9, signature) + good)).toMatchObject({ result: "pass" });
+  expect((await auth(times(40, signature) + good)).signatures.length).toBeLessThanOrEqual(10);
+});
+
 test("a thread that ends takes its mails with it, which may be tried again; the next mail has a new thread", async () => {
   const own = openMailReader(dnsServers);
   const waiting = own.read(bytes(await build({ from: "a@silent.example" })), facts({ envelopeFrom: "a@silent.example" }));

@@ -1,4 +1,5 @@
 import { Worker } from "node:worker_threads";
+import { entryFile } from "#platform/program-files.ts";
 import type { MailAnswer, MailQuestion } from "./mail-worker.ts";
 import type { MailFacts, ReadMail } from "./read-mail.ts";
 
@@ -44,7 +45,7 @@ export function openMailReader(dnsServers: readonly string[]): MailReader {
   const running = new Map<number, Reading>();
 
   const start = (): Worker => {
-    const started = new Worker(new URL("./mail-worker.ts", import.meta.url), {
+    const started = new Worker(entryFile("api/services/triggers/mail/mail-worker"), {
       resourceLimits: { maxOldGenerationSizeMb: heapMb },
       execArgv: [],
       workerData: { dnsServers },

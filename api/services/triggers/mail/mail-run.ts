@@ -1,9 +1,7 @@
-import { buffer } from "node:stream/consumers";
 import type { Deps } from "../../../deps.ts";
 import { invoke } from "../../../gateway/invoke.ts";
-import { beginAttempt, endAbandoned } from "../../runs/finish.ts";
-import { mailBucket } from "../../runs/retention.ts";
-import type { RunRow } from "../../runs/run.ts";
+import { beginAttemptSql, endAbandoned } from "../../runs/finish.ts";
+import { readLargeMail } from "../../runs/mail-bytes.ts";
 import { effectiveSecrets } from "../../secrets/secrets.ts";
 import { endAttemptSurely, outcomeOfFailure } from "../carry-out.ts";
 import { type Runnable, refusalToRun } from "../runnable.ts";
@@ -11,9 +9,14 @@ import { type MailReader, openMailReader, UnreadableMail } from "./mail-reader.t
 import { payloadOf } from "./payload.ts";
 import type { ReadMail } from "./read-mail.ts";
 
-interface MailRun extends RunRow, Runnable {
+interface MailRun extends Runnable {
+  id: string;
+  kap_id: string;
+  trigger_id: string | null;
   auto_replies: boolean | null;
   object_key: string | null;
+  /** Of a small mail. */
+  bytes: Buffer | null;
   envelope: { from: string; remote_address: string; helo: string } | null;
 }
 
@@ -39,30 +42,23 @@ export async function closeMailReader(deps: Deps): Promise<void> {
   readers.delete(deps);
 }
 
+/** Takes the attempt and reads all it needs. */
+const begin = `
+with begun as (${beginAttemptSql})
+select r.id, r.kap_id, r.trigger_id, k.slug, k.state, k.disabled, t.deleted_at as trigger_deleted_at, t.auto_replies, p.envelope, p.object_key, b.bytes
+from begun r join kaps k on k.id = r.kap_id
+left join kap_triggers t on t.id = r.trigger_id
+left join run_payloads p on p.run_id = r.id
+left join mail_bytes b on b.object_key = p.object_key`;
+
 /**
  * Carries out an attempt of a mail's run: reads the stored bytes, keeps what people may look at, and gives the mail to the program. Whoever takes the
  * attempt from the queue is the only one; a failed attempt has its next one from the queue too.
  */
 export async function carryOutMail(deps: Deps, runId: string, attempt: number, isRedelivered: boolean): Promise<void> {
-  const run: MailRun | undefined = await deps
-    .db("runs")
-    .join("kaps", "kaps.id", "runs.kap_id")
-    .leftJoin("kap_triggers", "kap_triggers.id", "runs.trigger_id")
-    .leftJoin("mail_messages", "mail_messages.run_id", "runs.id")
-    .leftJoin("run_payloads", "run_payloads.run_id", "runs.id")
-    .where("runs.id", runId)
-    .first(
-      "runs.*",
-      "kaps.slug",
-      "kaps.state",
-      "kaps.disabled",
-      "kap_triggers.deleted_at as trigger_deleted_at",
-      "kap_triggers.auto_replies",
-      "mail_messages.envelope",
-      "run_payloads.object_key",
-    );
-  if (!run) return;
-  if ((await beginAttempt(deps.db, run.id, attempt)) === null) return isRedelivered ? endAbandoned(deps.db, run.id, attempt) : undefined;
+  const { rows } = await deps.db.raw<{ rows: MailRun[] }>(begin, { id: runId, attempt } as Record<string, string | number>);
+  const run = rows[0];
+  if (!run) return isRedelivered ? endAbandoned(deps.db, runId, attempt) : undefined;
   const end = await carryOut(deps, run).catch((error: unknown) => outcomeOfFailure(deps, error));
   await endAttemptSurely(deps, { id: run.id, attempt, ...end });
 }
@@ -73,11 +69,11 @@ async function carryOut(deps: Deps, run: MailRun): Promise<End> {
   if (run.object_key === null || run.envelope === null || run.trigger_id === null) {
     return { outcome: "refused", detail: "the mail's bytes are no longer kept", final: true };
   }
-  const stored = await deps.objects.get(mailBucket, run.object_key);
-  if (!stored) return { outcome: "refused", detail: "the mail's bytes are no longer kept", final: true };
+  const bytes = run.bytes ?? (await readLargeMail(deps, run.object_key));
+  if (!bytes) return { outcome: "refused", detail: "the mail's bytes are no longer kept", final: true };
   let mail: ReadMail;
   try {
-    mail = await readerOf(deps).read(new Uint8Array(await buffer(stored.body)), {
+    mail = await readerOf(deps).read(new Uint8Array(bytes), {
       envelopeFrom: run.envelope.from,
       remoteAddress: run.envelope.remote_address,
       helo: run.envelope.helo,
