@@ -1,5 +1,13 @@
+import { isIP } from "node:net";
 import { z } from "zod";
 import { flag, integer, list, optionalText, port, readSettings, requiredText, type SettingsOf, setting, text } from "#platform/config.ts";
+
+/** Whether a text is an address, or a network as address/prefix length. */
+function isNetwork(text: string): boolean {
+  const [address = "", prefix = "0", ...more] = text.split("/");
+  const bits = { 0: -1, 4: 32, 6: 128 }[isIP(address)] ?? -1;
+  return more.length === 0 && /^\d{1,3}$/.test(prefix) && Number(prefix) <= bits;
+}
 
 /** Everything the API reads from its environment; docs/configuration.md is made from this. */
 export const apiSettings = {
@@ -27,7 +35,11 @@ export const apiSettings = {
       .optional(),
     "Port of the outward addresses, where a proxy in front makes it another",
   ),
-  trustedProxies: setting("KAPSTONE_TRUSTED_PROXIES", list(""), "Addresses of proxies whose X-Forwarded-For counts"),
+  trustedProxies: setting(
+    "KAPSTONE_TRUSTED_PROXIES",
+    list("").refine((entries) => entries.every(isNetwork), "must be addresses or networks in CIDR form"),
+    "Addresses, or networks in CIDR form, of proxies whose X-Forwarded-For counts",
+  ),
   databaseUrl: setting(
     "KAPSTONE_DATABASE_URL",
     requiredText(),
@@ -46,9 +58,14 @@ export const apiSettings = {
     "Deployment keys that seal secrets at rest: base64 of 32 bytes each, newest first",
     { secret: true },
   ),
-  claimKey: setting("KAPSTONE_CLAIM_KEY", requiredText(), "Ed25519 private key (PKCS#8, base64) that signs what runtimes are assigned", {
-    secret: true,
-  }),
+  claimKey: setting(
+    "KAPSTONE_CLAIM_KEY",
+    requiredText(),
+    "Ed25519 private key that signs what runtimes are assigned: PKCS#8 as base64 or PEM",
+    {
+      secret: true,
+    },
+  ),
   ingestToken: setting("KAPSTONE_INGEST_TOKEN", requiredText(), "Bearer token of mail ingest", { secret: true }),
   fireToken: setting("KAPSTONE_FIRE_TOKEN", requiredText(), "Bearer token of the schedule driver", { secret: true }),
   dataDir: setting("KAPSTONE_DATA_DIR", text("./data"), "Folder of everything a laptop keeps: database, objects, outbox"),
@@ -83,6 +100,7 @@ export const apiSettings = {
   recoveryDays: setting("KAPSTONE_RECOVERY_DAYS", integer(30, 0, 3_650), "Days in which a deleted kap can be recovered"),
   payloadDays: setting("KAPSTONE_PAYLOAD_DAYS", integer(7, 0, 3_650), "Days for which payloads of trigger runs are kept"),
   runDays: setting("KAPSTONE_RUN_DAYS", integer(90, 1, 3_650), "Days for which runs and their log lines are kept"),
+  eventHours: setting("KAPSTONE_EVENT_HOURS", integer(24, 24, 8_760), "Hours for which events are kept, so that streams can resume"),
   memoryMb: setting("KAPSTONE_KAP_MEMORY_MB", integer(128, 16, 4_096), "Memory of a kap's isolate, in MiB"),
   requestWallMs: setting("KAPSTONE_KAP_REQUEST_WALL_MS", integer(30_000, 100, 3_600_000), "Wall time of a request run, in ms"),
   backgroundWallMs: setting(
@@ -94,6 +112,11 @@ export const apiSettings = {
   backgroundCpuMs: setting("KAPSTONE_KAP_BACKGROUND_CPU_MS", integer(60_000, 10, 3_600_000), "CPU time of a schedule or inbox run, in ms"),
   concurrency: setting("KAPSTONE_KAP_CONCURRENCY", integer(50, 1, 10_000), "Runs of one kap at the same time in one runtime"),
   queue: setting("KAPSTONE_KAP_QUEUE", integer(200, 0, 100_000), "Runs of one kap that may wait in one runtime"),
+  runtimesPerKap: setting(
+    "KAPSTONE_KAP_RUNTIMES",
+    integer(3, 1, 100),
+    "Runtimes of one kap at the same time: another is claimed when those it has are nearly full, and released when idle",
+  ),
   databaseQuotaMb: setting("KAPSTONE_KAP_DATABASE_MB", integer(1_024, 1, 1_048_576), "Database size of a kap, in MiB"),
   storeQuotaMb: setting("KAPSTONE_KAP_STORE_MB", integer(10_240, 1, 1_048_576), "File store size of a kap, in MiB"),
   runtimeIdleSeconds: setting(

@@ -1,7 +1,7 @@
 import type { EventLog } from "#platform/events.ts";
 import type { Keyring } from "#platform/keyring.ts";
 import type { Logger } from "#platform/log.ts";
-import type { Metrics } from "#platform/metrics.ts";
+import type { Metrics, ReadinessChecks } from "#platform/metrics.ts";
 import type { ObjectStore } from "#platform/objects/store.ts";
 import type { Db, Knex, Postgres } from "#platform/postgres.ts";
 import type { ApiConfig } from "./config.ts";
@@ -31,4 +31,6 @@ export interface Deps {
   pool: RuntimePool;
   /** Tells the desired state of kaps to whoever realises it: nothing to do on a laptop, `Kap` resources in a cluster. In the caller's transaction. */
   kapChanged(db: Db, kapId: string): Promise<void>;
+  /** What readiness asks besides the parts that every deployment has: whatever the ports add, and whether this process is leaving. */
+  checks: ReadinessChecks;
 }

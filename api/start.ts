@@ -1,12 +1,13 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
+import { readClaimKey } from "#platform/claim-keys.ts";
 import { ConfigurationError } from "#platform/config.ts";
 import { openEventLog } from "#platform/events.ts";
-import { startJobWorkers } from "#platform/jobs.ts";
+import { type JobHandlers, startJobWorkers } from "#platform/jobs.ts";
 import { createKeyring } from "#platform/keyring.ts";
 import type { Logger } from "#platform/log.ts";
-import { createMetrics } from "#platform/metrics.ts";
+import { createMetrics, type ReadinessChecks } from "#platform/metrics.ts";
 import { fileSystemObjects } from "#platform/objects/files.ts";
 import { s3Objects } from "#platform/objects/s3.ts";
 import type { ObjectStore } from "#platform/objects/store.ts";
@@ -34,6 +35,10 @@ import { closeMailReader } from "./services/triggers/mail/mail-run.ts";
 export interface ApiPorts {
   pool: RuntimePool;
   kapChanged: Deps["kapChanged"];
+  /** Durable work that comes with them. */
+  jobs?: (deps: Deps) => JobHandlers;
+  /** What readiness asks of them. */
+  checks?: ReadinessChecks;
 }
 
 /** A running API: where it listens, what its parts share, and the way to stop it. */
@@ -41,6 +46,8 @@ export interface Api {
   deps: Deps;
   port: number;
   internalPort: number;
+  /** Readiness is refused from now on, and every answer ends its connection, so that callers go to others; calls that still come are served. */
+  leave(): void;
   /** Takes no more requests, lets requests, jobs and runs under way finish (at most `drainMs` each). Runtimes can still report. */
   drain(drainMs: number): Promise<void>;
   /** Closes what is left: the internal listener, the pools. After the runtimes have reported. */
@@ -50,10 +57,12 @@ export interface Api {
 /** Starts the API: both listeners, the job workers and the sweeps. The schema must be there already. */
 export async function startApi(given: ApiConfig, ports: ApiPorts, log: Logger): Promise<Api> {
   const config = { ...given };
+  readClaimKey(config.claimKey); // refused now, not at the first claim
   const postgres = connectPostgres({ url: config.databaseUrl, applicationName: "kapstone-api", max: config.databaseConnections });
   const addresses = createAddresses({ domain: config.domain, scheme: config.scheme, port: config.publicPort ?? config.port });
   const keyring = createKeyring(config.keys.map((key) => Buffer.from(key, "base64")));
   const mailFrom = config.mailFrom ?? `Kapstone <no-reply@${addresses.mailDomain}>`;
+  let isLeaving = false;
   const builder = createBuilder({ cacheDir: config.registryCacheDir ?? join(config.dataDir, "packages"), log });
   const deps: Deps = {
     config,
@@ -71,29 +80,43 @@ export async function startApi(given: ApiConfig, ports: ApiPorts, log: Logger): 
     builder,
     pool: ports.pool,
     kapChanged: ports.kapChanged,
+    checks: {
+      ...ports.checks,
+      leaving: async () => {
+        if (isLeaving) throw new Error("this process is about to end");
+      },
+    },
   };
   const serviceApp = createServices(deps);
   const internal = createInternalServer(deps, { routes: internalRoutes, checks: readinessChecks(deps), services: serviceApp });
   const publicServer = createServer({ keepAliveTimeout: 65_000, requestTimeout: 0, noDelay: true }, createApp(deps, serviceApp));
   const internalPort = await listen(internal, config.internalHost, config.internalPort);
   config.internalUrl ??= `http://${config.internalHost}:${internalPort}`;
-  const handlers = Object.assign({}, ...services.map((service) => service.jobs?.(deps) ?? {}));
+  const handlers = Object.assign({}, ...services.map((service) => service.jobs?.(deps) ?? {}), ports.jobs?.(deps));
   const jobs = await startJobWorkers(postgres, handlers, { concurrency: config.jobConcurrency, log });
   await startReseal(deps);
   await ensureAuthSweep(deps.db);
   const sweep = startRuntimeSweep(deps);
   const port = await listen(publicServer, config.host, config.port);
+  const leave = (): void => {
+    if (isLeaving) return;
+    isLeaving = true;
+    endConnections(publicServer);
+  };
   return {
     deps,
     port,
     internalPort,
+    leave,
     async drain(drainMs) {
+      leave();
       sweep.stop();
       await closeServer(publicServer, drainMs);
       await jobs.close();
       await drainRuns(deps, drainMs);
     },
     async close() {
+      endConnections(internal);
       await closeServer(internal, 1_000);
       await builder.close();
       await closeMailReader(deps);
@@ -133,9 +156,12 @@ function listen(server: Server, host: string, port: number): Promise<number> {
   });
 }
 
-function closeServer(server: Server, drainMs: number): Promise<void> {
-  // Connections that are kept alive end with the answer they wait for, not with the deadline.
+/** Connections that are kept alive end with their next answer. */
+function endConnections(server: Server): void {
   server.prependListener("request", (_request, response) => response.setHeader("connection", "close"));
+}
+
+function closeServer(server: Server, drainMs: number): Promise<void> {
   return new Promise((resolve) => {
     const cut = setTimeout(() => server.closeAllConnections(), drainMs);
     server.close(() => {

@@ -1,6 +1,7 @@
-import { createPrivateKey, createPublicKey, generateKeyPairSync, randomBytes } from "node:crypto";
+import { createPublicKey, generateKeyPairSync, randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
+import { readClaimKey } from "#platform/claim-keys.ts";
 import { keptSecret } from "./kept-secret.ts";
 
 /** Settings that a deployment is given by its operator and a laptop makes for itself, by the variables they are read from. */
@@ -21,8 +22,7 @@ export async function deploymentKeys(dataDir: string): Promise<DeploymentKeys> {
   return { KAPSTONE_KEYS: seal, KAPSTONE_CLAIM_KEY: claim, KAPSTONE_INGEST_TOKEN: ingest, KAPSTONE_FIRE_TOKEN: fire };
 }
 
-/** The public half (SPKI, base64) of a claim key (PKCS#8, base64): what runtimes check their assignments with. */
+/** The public half (SPKI, base64) of a claim key: what runtimes check their assignments with. */
 export function claimPublicKey(claimKey: string): string {
-  const key = createPrivateKey({ key: Buffer.from(claimKey, "base64"), format: "der", type: "pkcs8" });
-  return createPublicKey(key).export({ format: "der", type: "spki" }).toString("base64");
+  return createPublicKey(readClaimKey(claimKey)).export({ format: "der", type: "spki" }).toString("base64");
 }

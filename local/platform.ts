@@ -2,14 +2,14 @@ import { join } from "node:path";
 import cron from "node-cron";
 import { checkHardened } from "#platform/harden-database.ts";
 import type { Logger } from "#platform/log.ts";
-import { createMetrics } from "#platform/metrics.ts";
+import { createMetrics, type ReadinessChecks } from "#platform/metrics.ts";
 import { migrate } from "#platform/migrate.ts";
 import { connectPostgres } from "#platform/postgres.ts";
 import { type ApiConfig, readApiConfig } from "../api/config.ts";
 import { crashOpenRuns } from "../api/services/runs/crash.ts";
 import { fireDue } from "../api/services/triggers/fire.ts";
 import { type Api, startApi } from "../api/start.ts";
-import { createMailIngest } from "../mail-ingest/server.ts";
+import { createMailIngest, type MailIngest } from "../mail-ingest/server.ts";
 import { migrations } from "../migrations/list.ts";
 import { openFileLog } from "./console.ts";
 import { takeDataFolder } from "./data-folder.ts";
@@ -122,13 +122,18 @@ async function startParts({ env, show }: PlatformOptions, closers: (() => Promis
   closers.push(() => pool.close(drainMs));
 
   show("Starting the API …");
-  const api = await startApi(config, { pool, kapChanged: async () => undefined }, log);
+  // Mail comes through this process too, so it belongs to the one readiness there is.
+  let mail: MailIngest | undefined;
+  const checks: ReadinessChecks = {
+    smtp: async (signal) => (mail ? mail.checks.smtp(signal) : Promise.reject(new Error("it is not started yet"))),
+  };
+  const api = await startApi(config, { pool, kapChanged: async () => undefined, checks }, log);
   // In this order when it stops (last pushed, first done): requests, jobs and runs end; runtimes report and end; the rest closes.
   closers.push(() => api.close());
   closers.push(() => pool.close(drainMs));
   closers.push(() => api.drain(drainMs));
 
-  const mail = createMailIngest(
+  mail = createMailIngest(
     {
       host: local.smtpHost,
       port: local.smtpPort,
@@ -141,15 +146,16 @@ async function startParts({ env, show }: PlatformOptions, closers: (() => Promis
     },
     { log, metrics: createMetrics("mail-ingest") },
   );
-  await mail.listen();
-  closers.push(() => mail.close());
+  const ingest = mail;
+  await ingest.listen();
+  closers.push(() => ingest.close());
 
   closers.push(tickSchedules(api, log));
   await pool.warmed();
   return {
     address: api.deps.addresses.api,
     port: api.port,
-    smtpPort: mail.address().port,
+    smtpPort: ingest.address().port,
     internalPort: api.internalPort,
     databaseUrl,
     adminDatabaseUrl,

@@ -2,8 +2,8 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
-import { hardenDatabase } from "#platform/harden-database.ts";
 import type { Logger } from "#platform/log.ts";
+import { hardenPlatformDatabase, preparePlatformDatabase } from "#platform/platform-database.ts";
 import { probePort } from "./free-port.ts";
 import { keptSecret, writeSecret } from "./kept-secret.ts";
 import { findPostgresBinaries } from "./postgres-binaries.ts";
@@ -102,9 +102,9 @@ export async function startPostgres(options: EmbeddedPostgresOptions): Promise<E
   };
   try {
     const password = await keptSecret(join(home, `${platformLogin}.password`));
-    await ensurePlatformDatabase(superuserUrl, password);
-    await harden(urlOf(superuser, cluster.superuserPassword, port, platformLogin));
-    return { url: urlOf(platformLogin, password, port, platformLogin), superuserUrl, port, stop };
+    const url = urlOf(platformLogin, password, port, platformLogin);
+    await preparePlatformDatabase(superuserUrl, url);
+    return { url, superuserUrl, port, stop };
   } catch (error) {
     await stop();
     throw error;
@@ -162,32 +162,9 @@ async function ready(server: PostgresProcess, url: string, logFile: string): Pro
   }
 }
 
-/** Makes the platform's login and its database where they are missing, and sets the login's password and rights to what they should be. */
-async function ensurePlatformDatabase(superuserUrl: string, password: string): Promise<void> {
-  const client = new pg.Client({ connectionString: superuserUrl, connectionTimeoutMillis: 10_000 });
-  await client.connect();
-  try {
-    const login = pg.escapeIdentifier(platformLogin);
-    const { rowCount: logins } = await client.query("select from pg_roles where rolname = $1", [platformLogin]);
-    const verb = logins === 0 ? "create" : "alter";
-    await client.query(`${verb} role ${login} login createrole createdb nosuperuser password ${pg.escapeLiteral(password)}`);
-    const { rowCount: databases } = await client.query("select from pg_database where datname = $1", [platformLogin]);
-    if (databases === 0) await client.query(`create database ${login} owner ${login}`);
-    await client.query(`revoke all on database ${login} from public`);
-  } finally {
-    await client.end();
-  }
-}
-
 /** Closes to everybody what only a superuser can close in a database of this server; safe to repeat. Tests harden the template of their databases. */
 export async function harden(superuserUrl: string): Promise<void> {
-  const client = new pg.Client({ connectionString: superuserUrl, connectionTimeoutMillis: 10_000 });
-  await client.connect();
-  try {
-    await hardenDatabase(client, { platformRole: platformLogin });
-  } finally {
-    await client.end();
-  }
+  await hardenPlatformDatabase(superuserUrl, platformLogin);
 }
 
 /** A free port on loopback: `preferred` while nobody listens on it. */

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Logger } from "#platform/log.ts";
 import { bundleGuest } from "../runtime/guest-script.ts";
+import { bundle } from "./bundle.ts";
 
 /** What is started as a runtime: its entry, and the module that ends it with its parent. */
 export interface RuntimeProgram {
@@ -20,7 +21,6 @@ const root = fileURLToPath(new URL("../", import.meta.url));
 const cache = join(root, "node_modules/.cache/kapstone");
 const keptMs = 7 * 24 * 3_600_000;
 const entries = ["runtime/main", "runtime/child", "local/end-with-parent"];
-const outside = ["isolated-vm", "libpg-query", "pg-native", "esbuild"];
 
 /**
  * The runtime as plain JavaScript in few files, made once per state of its sources: a process that strips types itself, and loads hundreds of files,
@@ -44,27 +44,10 @@ const programIn = (folder: string, extension: "js" | "ts"): RuntimeProgram => ({
 
 /** Bundles into a folder that appears whole or not at all. */
 async function bundleInto(folder: string): Promise<void> {
-  const { build } = await import("esbuild");
   const part = `${folder}.${process.pid}`;
   await mkdir(part, { recursive: true });
-  await build({
-    absWorkingDir: root,
-    entryPoints: entries.map((entry) => ({ in: `${entry}.ts`, out: entry })),
-    outdir: part,
-    bundle: true,
-    splitting: true,
-    chunkNames: "runtime/chunk-[hash]",
-    format: "esm",
-    platform: "node",
-    target: "node24",
-    minifySyntax: true,
-    external: outside,
-    banner: { js: 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);' },
-    legalComments: "none",
-    logLevel: "silent",
-  });
+  await bundle(root, entries, part);
   await writeFile(join(part, "runtime/guest.js"), await bundleGuest());
-  await writeFile(join(part, "package.json"), '{"type":"module"}\n');
   await removeOld();
   await rename(part, folder).catch(async (error: NodeJS.ErrnoException) => {
     await rm(part, { recursive: true, force: true });
@@ -90,6 +73,6 @@ function sourcesDigest(): string {
   };
   for (const folder of ["runtime", "platform"])
     for (const name of readdirSync(join(root, folder), { recursive: true }).map(String).sort()) add(join(folder, name));
-  for (const name of ["local/end-with-parent.ts", "local/runtime-program.ts", "package-lock.json"]) add(name);
+  for (const name of ["local/end-with-parent.ts", "local/runtime-program.ts", "local/bundle.ts", "package-lock.json"]) add(name);
   return hash.digest("hex").slice(0, 32);
 }

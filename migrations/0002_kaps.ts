@@ -56,7 +56,8 @@ export async function up(db: Knex.Transaction): Promise<void> {
     create table kap_bundles (
       version_id uuid primary key references kap_versions (id) on delete cascade,
       code text not null,
-      source_map text
+      source_map text,
+      code_cache bytea                                -- V8's, compiled from the code at the save; null when there is none
     );
 
     create table kap_events (                         -- the history of a kap
@@ -157,7 +158,8 @@ export async function up(db: Knex.Transaction): Promise<void> {
     create table run_payloads (                       -- what a trigger run was given, kept for the retention time
       run_id uuid primary key references runs (id) on delete cascade,
       payload jsonb,
-      object_key text,                                -- of a mail: its raw bytes in the platform's mail bucket
+      envelope jsonb,                                 -- of a mail: {from, to, remote_address, helo, received_at, tls}
+      object_key text,                                -- of a mail: its raw bytes, in mail_bytes or in the platform's mail bucket
       expires_at timestamptz not null
     );
     create index run_payloads_age on run_payloads (expires_at) where payload is not null or object_key is not null;
@@ -178,19 +180,22 @@ export async function up(db: Knex.Transaction): Promise<void> {
       last_position bigint not null
     );
 
-    create table mail_messages (                      -- what the ingest said 250 to
-      id uuid primary key,
+    create table mail_messages (                      -- what the ingest said 250 to: each mail once a day, and how many came within the hour
       kap_id uuid not null references kaps (id),
-      run_id uuid not null,
       dedupe_key bytea not null,                      -- digest of Message-ID, envelope sender and body
       received_at timestamptz not null default now(),
-      envelope jsonb not null,
+      run_id uuid not null,
       object_key text not null,
-      size_bytes bigint not null
+      size_bytes bigint not null,
+      primary key (kap_id, dedupe_key)                -- of two that are the same one wins; past 24 hours the later takes the place of the earlier
     );
     create index mail_messages_objects on mail_messages (object_key);
     create index mail_messages_recent on mail_messages (kap_id, received_at desc);
-    create index mail_messages_dedupe on mail_messages (kap_id, dedupe_key, received_at desc);
+    create table mail_bytes (                         -- raw mails that are small; larger ones are objects
+      object_key text primary key,
+      bytes bytea not null
+    );
+    alter table mail_bytes alter column bytes set storage external; -- mails hardly compress once they are encoded, and trying costs more than writing
 
     create table secret_groups (
       id uuid primary key,

@@ -36,6 +36,11 @@ export async function addJob(db: Db, name: string, payload: object, options: Job
   );
 }
 
+/** The same as an expression of a larger statement: `name` is one of ours, `payload` SQL that makes a JSON object. It is evaluated for each row it stands in. */
+export function addJobSql(name: string, payload: string): string {
+  return `(${jobsSchema}.add_job(identifier := '${name}', payload := (${payload})::json)).id`;
+}
+
 /** Creates or updates the queue's own tables. */
 export async function migrateJobs(postgres: Postgres): Promise<void> {
   const pool = new pg.Pool({ connectionString: postgres.url, max: 2 });

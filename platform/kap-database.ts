@@ -16,6 +16,19 @@ export interface KapDatabaseOptions extends KapDatabase {
   connectionLimit: number;
 }
 
+/** Connections the role of a kap may hold over all its runtimes. */
+export const kapConnectionLimit = 30;
+
+/** What the sealed password of a kap's role is bound to. */
+export function kapRoleContext(kapId: string): string {
+  return `kap-role:${kapId}`;
+}
+
+/** The database a connection URL names. */
+export function platformDatabase(url: string): string {
+  return decodeURIComponent(new URL(url).pathname.slice(1));
+}
+
 const nameForm = /^[a-z][a-z0-9_]{0,62}$/;
 
 /**

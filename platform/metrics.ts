@@ -36,11 +36,18 @@ export async function checkReadiness(checks: ReadinessChecks): Promise<{ ready: 
   return { ready: states.every(([, state]) => state === "ok"), checks: Object.fromEntries(states) };
 }
 
-/** The internal listener of a part that has no other: `/healthz`, `/readyz`, `/metrics` (decided §2). */
-export function createMonitoringServer(metrics: Metrics, checks: ReadinessChecks): Server {
+/**
+ * The internal listener of a part that has no other: `/healthz`, `/readyz`, `/metrics` (decided §2). `stuck` names what has not moved although it
+ * should have, a line each: with any, `/healthz` answers 503 and the process is started anew.
+ */
+export function createMonitoringServer(metrics: Metrics, checks: ReadinessChecks, stuck: () => string[] = () => []): Server {
   return createServer((request, response) => {
     const answer = async (): Promise<void> => {
-      if (request.url === "/healthz") return void response.writeHead(200, { "content-type": "application/json" }).end('{"status":"ok"}');
+      if (request.url === "/healthz") {
+        const lines = stuck();
+        const body = lines.length === 0 ? { status: "ok" } : { status: "stuck", stuck: lines };
+        return void response.writeHead(lines.length === 0 ? 200 : 503, { "content-type": "application/json" }).end(JSON.stringify(body));
+      }
       if (request.url === "/readyz") {
         const state = await checkReadiness(checks);
         return void response.writeHead(state.ready ? 200 : 503, { "content-type": "application/json" }).end(JSON.stringify(state));

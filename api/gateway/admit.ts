@@ -37,6 +37,8 @@ export interface AdmissionRequest {
   tokenDigest: Buffer | null;
   /** A signature, a member's session or a guest's cookie has been checked already. */
   proven: boolean;
+  /** Runtimes of the kap that have enough to do, the least busy first: another ready one is preferred, the lowest slot first. */
+  busy: string[];
   runId: string;
   requestId: string;
   /** Who calls, when it is not the token: `member:…`, `guest:…`, `endpoint:…`, `anonymous`. */
@@ -48,54 +50,119 @@ export interface AdmissionRequest {
 /**
  * One statement for the hot path: the kap, the credential and the runtime are read, and the run's first row is written only if the call may run.
  * Nothing here is cached: a revoked token, a paused trigger or a disabled kap holds from the next request on, on every replica.
+ * `limit 1` keeps every call a handful of index look-ups, however many calls the planner expects.
  */
 const statement = `
 with k as (
-  select k.id, k.org_id, o.slug as org_slug, k.slug, k.name, k.state, k.disabled, k.deleted_at, k.recover_until, k.audience, k.invited, k.revision,
-         k.current_version_id as version_id, t.id as trigger_id, t.enabled as trigger_enabled, t.paused_by, t.paused_at,
-         tok.id as token_id, tok.name as token_name, r.id as runtime_id, r.data_address, r.control_address,
-         k.state = 'active' and t.enabled and (case when $3::bytea is null then $4::boolean or k.audience = 'public' else tok.id is not null end) as admitted
-  from kaps k
-  join orgs o on o.id = k.org_id
-  join kap_triggers t on t.kap_id = k.id and t.kind = 'request' and t.deleted_at is null
-  left join kap_tokens tok on tok.digest = $3 and tok.kap_id = k.id and tok.kind = $2 and tok.revoked_at is null and (tok.expires_at is null or tok.expires_at > now())
-  left join runtimes r on r.kap_id = k.id and r.slot = 0 and r.state = 'ready'
-  where k.slug = $1 or ($1::text is null and k.id = (select kap_id from kap_tokens where digest = $3))
+  select call.*, found.*
+  from json_to_recordset($1::json) as call (run_id uuid, host_slug text, token_kind text, token_digest bytea, proven boolean, request_id text, caller text, method text, target text, busy uuid[])
+  cross join lateral (
+    select k.id, k.org_id, o.slug as org_slug, k.slug, k.name, k.state, k.disabled, k.deleted_at, k.recover_until, k.audience, k.invited, k.revision,
+           k.current_version_id as version_id, t.id as trigger_id, t.enabled as trigger_enabled, t.paused_by, t.paused_at,
+           tok.id as token_id, tok.name as token_name, r.id as runtime_id, r.data_address, r.control_address,
+           k.state = 'active' and t.enabled
+             and (case when call.token_digest is null then call.proven or k.audience = 'public' else tok.id is not null end) as admitted
+    from kaps k
+    join orgs o on o.id = k.org_id
+    join kap_triggers t on t.kap_id = k.id and t.kind = 'request' and t.deleted_at is null
+    left join kap_tokens tok on tok.digest = call.token_digest and tok.kap_id = k.id and tok.kind = call.token_kind
+      and tok.revoked_at is null and (tok.expires_at is null or tok.expires_at > now())
+    left join lateral (
+      select r.id, r.data_address, r.control_address from runtimes r where r.kap_id = k.id and r.state = 'ready'
+      order by array_position(call.busy, r.id) nulls first, r.slot limit 1
+    ) r on true
+    where k.id = case when call.host_slug is null then (select kap_id from kap_tokens where digest = call.token_digest)
+                      else (select id from kaps where slug = call.host_slug) end
+    limit 1
+  ) found
 ), run as (
   insert into runs (id, kap_id, org_id, version_id, trigger_id, trigger_kind, status, request_id, caller, method, target, runtime_id)
-  select $5, id, org_id, version_id, trigger_id, 'request', 'running', $6,
-         case when $3::bytea is null or $4::boolean then $7 when $2 = 'bypass' then 'token:' || token_name else 'endpoint:' || token_name end, $8, $9, runtime_id
+  select run_id, id, org_id, version_id, trigger_id, 'request', 'running', request_id,
+         case when token_digest is null or proven then caller when token_kind = 'bypass' then 'token:' || token_name else 'endpoint:' || token_name end,
+         method, target, runtime_id
   from k where admitted
 )
-select * from k`;
+select run_id, id, org_id, org_slug, slug, name, state, disabled, deleted_at, recover_until, audience, invited, revision, version_id, trigger_id,
+       trigger_enabled, paused_by, paused_at, token_id, token_name, runtime_id, data_address, control_address, admitted from k`;
 
-/** Reads and admits a call. Null when no kap has that name (or the secret on the bare runtime host names none). */
-export async function admit(hot: pg.Pool, request: AdmissionRequest): Promise<Admission | null> {
-  const { rows } = await hot.query<Admission>({
-    name: "gateway-admit",
-    text: statement,
-    values: [
-      request.slug,
-      request.tokenKind,
-      request.tokenDigest,
-      request.proven,
-      request.runId,
-      request.requestId,
-      request.caller,
-      request.method,
-      request.target,
-    ],
-  });
-  return rows[0] ?? null;
+/** Calls that one statement admits at most. */
+const maxTogether = 50;
+
+interface Waiting {
+  request: AdmissionRequest;
+  resolve(admission: Admission | null): void;
+  reject(error: unknown): void;
 }
 
-/** Ends a run the gateway itself knows the end of: the runtime never took it, or went away with it. A run that has ended stays as it is. */
+const waiting = new WeakMap<pg.Pool, Waiting[]>();
+
+/**
+ * Reads and admits a call. Null when no kap has that name (or the secret on the bare runtime host names none). Calls that arrived in the same turn of
+ * the event loop go in one statement: a call alone waits for nobody, and many at once do not pay a round trip each.
+ */
+export function admit(hot: pg.Pool, request: AdmissionRequest): Promise<Admission | null> {
+  return new Promise((resolve, reject) => {
+    const call = { request, resolve, reject };
+    const together = waiting.get(hot);
+    if (together && together.length < maxTogether) return void together.push(call);
+    const calls = [call];
+    waiting.set(hot, calls);
+    setImmediate(() => {
+      if (waiting.get(hot) === calls) waiting.delete(hot);
+      void admitAll(hot, calls);
+    });
+  });
+}
+
+async function admitAll(hot: pg.Pool, calls: Waiting[]): Promise<void> {
+  try {
+    const values = [JSON.stringify(calls.map(({ request }) => callRow(request)))];
+    const { rows } = await hot.query<Admission & { run_id: string }>({ name: "gateway-admit", text: statement, values });
+    const found = new Map(rows.map((row) => [row.run_id, row]));
+    for (const { request, resolve } of calls) resolve(found.get(request.runId) ?? null);
+  } catch (error) {
+    // One call whose values PostgreSQL does not take must not fail its neighbours; nothing has been written.
+    if (calls.length > 1 && isDataError(error)) await Promise.all(calls.map((call) => admitAll(hot, [call])));
+    else for (const { reject } of calls) reject(error);
+  }
+}
+
+/** SQLSTATE class 22: a value that cannot be what it should be. */
+const isDataError = (error: unknown): boolean => error instanceof Error && "code" in error && String(error.code).startsWith("22");
+
+function callRow(request: AdmissionRequest): Record<string, unknown> {
+  return {
+    run_id: request.runId,
+    host_slug: request.slug,
+    token_kind: request.tokenKind,
+    token_digest: request.tokenDigest && `\\x${request.tokenDigest.toString("hex")}`,
+    proven: request.proven,
+    request_id: request.requestId,
+    caller: request.caller,
+    method: request.method,
+    target: request.target,
+    busy: request.busy.length === 0 ? null : request.busy,
+  };
+}
+
+/**
+ * Ends a run the gateway itself knows the end of: the runtime never took it, or went away with it. It counts as used like any other. A run that has ended
+ * stays as it is.
+ */
 export async function endRun(hot: pg.Pool, runId: string, end: { outcome: string; detail: string; httpStatus: number }): Promise<void> {
   await hot.query({
     name: "gateway-end-run",
-    text: `update runs set status = 'failed', outcome = $2, detail = $3, http_status = $4, finished_at = now(),
-                  duration_ms = extract(epoch from now() - started_at) * 1000
-           where id = $1 and status in ('queued', 'running')`,
+    text: `with ended as (
+             update runs set status = 'failed', outcome = $2, detail = $3, http_status = $4, finished_at = now(),
+                    duration_ms = extract(epoch from now() - started_at) * 1000
+             where id = $1 and status in ('queued', 'running')
+             returning kap_id, trigger_id, started_at
+           ), trigger as (
+             update kap_triggers t set last_run_at = ended.started_at, last_outcome = $2 from ended
+             where t.id = ended.trigger_id and (t.last_run_at is null or t.last_run_at <= ended.started_at)
+           )
+           insert into kap_usage (kap_id, day, runs, failed_runs) select kap_id, (started_at at time zone 'utc')::date, 1, 1 from ended
+           on conflict (kap_id, day) do update set runs = kap_usage.runs + 1, failed_runs = kap_usage.failed_runs + 1`,
     values: [runId, end.outcome, end.detail, end.httpStatus],
   });
 }

@@ -1,4 +1,5 @@
-import { createPrivateKey, type KeyObject, sign } from "node:crypto";
+import { createHash, type KeyObject, sign } from "node:crypto";
+import { readClaimKey } from "#platform/claim-keys.ts";
 import type { Deps } from "../deps.ts";
 import { assignmentOf } from "../services/kaps/assignment.ts";
 import { effectiveSecrets } from "../services/secrets/secrets.ts";
@@ -16,13 +17,17 @@ export interface Assignment {
   address: string;
   revision: number;
   version_id: string;
-  bundle: string;
-  bundle_map: string | null;
+  program: { bundle_bytes: number; map_bytes: number; cache_bytes: number; sha256: string };
   triggers: { id: string; kind: "request" | "schedule" | "inbox"; file_path: string }[];
   secrets: Record<string, string>;
   database: { host: string; port: number; database: string; user: string; password: string; schema: string };
   api: { url: string; token: string };
   limits: KapLimits;
+}
+
+export interface ComposedAssignment {
+  assignment: Assignment;
+  programBytes: Buffer;
 }
 
 const validSeconds = 60;
@@ -31,21 +36,25 @@ const keys = new Map<string, KeyObject>();
 function privateKey(encoded: string): KeyObject {
   let key = keys.get(encoded);
   if (!key) {
-    key = createPrivateKey({ key: Buffer.from(encoded, "base64"), format: "der", type: "pkcs8" });
+    key = readClaimKey(encoded);
     keys.set(encoded, key);
   }
   return key;
 }
 
-/** Signs an assignment as a compact JWS (EdDSA): a runtime takes work from nobody but this deployment's API. */
-export function signAssignment(claimKey: string, assignment: Assignment): string {
+/**
+ * An assignment as runtimes take it, and from nobody but this deployment's API: a compact JWS (EdDSA), a line feed, and the program's bytes (bundle,
+ * map, code cache), whose lengths and digest are signed.
+ */
+export function signAssignment(claimKey: string, { assignment, programBytes }: ComposedAssignment): Buffer {
   const encode = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
   const signed = `${encode({ alg: "EdDSA", typ: "kap-assignment" })}.${encode(assignment)}`;
-  return `${signed}.${sign(null, Buffer.from(signed), privateKey(claimKey)).toString("base64url")}`;
+  const signature = sign(null, Buffer.from(signed), privateKey(claimKey)).toString("base64url");
+  return Buffer.concat([Buffer.from(`${signed}.${signature}\n`), programBytes]);
 }
 
 /** Composes the assignment of a kap as it stands now. Throws when the kap does not exist any more. */
-export async function composeAssignment(deps: Deps, kapId: string, runtime: { id: string; token: string }): Promise<Assignment> {
+export async function composeAssignment(deps: Deps, kapId: string, runtime: { id: string; token: string }): Promise<ComposedAssignment> {
   const kap = await assignmentOf(deps.db, kapId);
   if (!kap) throw new Error(`the kap ${kapId} is gone`);
   // After the revision, never before or beside it: newer secrets under an older revision are fetched again, the other way round they would never be.
@@ -53,7 +62,10 @@ export async function composeAssignment(deps: Deps, kapId: string, runtime: { id
   const now = Math.floor(Date.now() / 1000);
   const database = new URL(deps.config.databaseUrl);
   const [host, port] = (deps.config.kapDatabaseHost ?? database.host).split(":");
-  return {
+  const program = [Buffer.from(kap.bundle), Buffer.from(kap.bundle_map ?? ""), kap.code_cache ?? Buffer.alloc(0)] as const;
+  const programBytes = Buffer.concat(program);
+  const [bundle, map, cache] = program;
+  const assignment: Assignment = {
     iat: now,
     exp: now + validSeconds,
     runtime_id: runtime.id,
@@ -64,8 +76,12 @@ export async function composeAssignment(deps: Deps, kapId: string, runtime: { id
     address: deps.addresses.kap(kap.slug),
     revision: kap.revision,
     version_id: kap.version_id,
-    bundle: kap.bundle,
-    bundle_map: kap.bundle_map,
+    program: {
+      bundle_bytes: bundle.length,
+      map_bytes: map.length,
+      cache_bytes: cache.length,
+      sha256: createHash("sha256").update(programBytes).digest("hex"),
+    },
     triggers: kap.triggers,
     secrets,
     database: {
@@ -79,4 +95,5 @@ export async function composeAssignment(deps: Deps, kapId: string, runtime: { id
     api: { url: deps.config.internalUrl ?? "", token: runtime.token },
     limits: kapLimits(deps.config),
   };
+  return { assignment, programBytes };
 }

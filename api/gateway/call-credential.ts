@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Deps } from "../deps.ts";
 import { unauthenticated } from "../http/access.ts";
-import { type Presented, resolveCaller } from "../http/credentials.ts";
+import { type Presented, presentedAs, resolveCaller } from "../http/credentials.ts";
 import { clientAddress, type Host } from "../http/hosts.ts";
 import { Refusal, refuse } from "../http/refusal.ts";
 import { requestIdOf } from "../http/request-id.ts";
@@ -65,7 +65,7 @@ export function readCallCredential(host: Host, request: IncomingMessage, scheme:
       tokenKind: null,
       token: null,
       target,
-      session: { text: bearer, via: "authorization" },
+      session: presentedAs("authorization", bearer),
       consumed: signature ? both : authorizationOnly,
     };
   }

@@ -57,8 +57,11 @@ async function claimOrWait(deps: Deps, kapId: string): Promise<ReadyRuntime> {
       mine: boolean;
     }>({
       name: "runtime-claim",
-      text: `with mine as (
-               insert into runtimes (id, kap_id, state, token_digest, claim_until) values ($1, $2, 'claiming', $3, now() + make_interval(secs => $4))
+      text: `with there as (
+               select id, state, data_address, control_address from runtimes where kap_id = $2 and state = 'ready' order by slot limit 1),
+             mine as (
+               insert into runtimes (id, kap_id, state, token_digest, claim_until)
+               select $1, $2, 'claiming', $3, now() + make_interval(secs => $4) where not exists (select from there)
                on conflict (kap_id, slot) do update
                  set id = excluded.id, state = 'claiming', token_digest = excluded.token_digest, claimed_at = now(), claim_until = excluded.claim_until,
                      data_address = null, control_address = null
@@ -66,7 +69,10 @@ async function claimOrWait(deps: Deps, kapId: string): Promise<ReadyRuntime> {
                returning id, state, data_address, control_address)
              select *, true as mine from mine
              union all
-             select id, state, data_address, control_address, false from runtimes where kap_id = $2 and slot = 0 and not exists (select 1 from mine)`,
+             select *, false from there
+             union all
+             select id, state, data_address, control_address, false from runtimes
+             where kap_id = $2 and slot = 0 and not exists (select from mine) and not exists (select from there)`,
       values: [id, kapId, runtimeTokenDigest(token), claimSeconds],
     });
     const row = rows[0];
@@ -76,6 +82,42 @@ async function claimOrWait(deps: Deps, kapId: string): Promise<ReadyRuntime> {
     if (Date.now() > deadline) throw noRuntime();
     await delay(pause);
   }
+}
+
+/** Kaps that are being given another runtime, or were a moment ago, by this process. */
+const growing = new Set<string>();
+const growPauseMs = 1_000;
+
+/**
+ * Claims one more runtime for a kap whose ready ones are nearly full, in the background and up to `KAPSTONE_KAP_RUNTIMES`; nothing happens when the pool
+ * has none to spare. At most one attempt a second and kap; across replicas the slots' unique key decides.
+ */
+export function growRuntimes(deps: Deps, kapId: string): void {
+  if (deps.config.runtimesPerKap <= 1 || growing.has(kapId)) return;
+  growing.add(kapId);
+  claimFurther(deps, kapId)
+    .catch((error: unknown) => {
+      if (!(error instanceof Refusal)) deps.log.warn({ err: error, kap_id: kapId }, "a kap was not given another runtime");
+    })
+    .finally(() => setTimeout(() => growing.delete(kapId), growPauseMs).unref());
+}
+
+async function claimFurther(deps: Deps, kapId: string): Promise<void> {
+  const token = randomBytes(32).toString("base64url");
+  const id = newId();
+  const { rowCount } = await deps.postgres.hot.query({
+    name: "runtime-claim-further",
+    text: `insert into runtimes (id, kap_id, slot, state, token_digest, claim_until)
+           select $1, k.id, free.slot, 'claiming', $3, now() + make_interval(secs => $4)
+           from kaps k
+           cross join lateral (
+             select slot from generate_series(0, $5::int - 1) slot
+             where not exists (select from runtimes r where r.kap_id = k.id and r.slot = slot.slot) order by slot limit 1) free
+           where k.id = $2 and k.state = 'active'
+           on conflict (kap_id, slot) do nothing`,
+    values: [id, kapId, runtimeTokenDigest(token), claimSeconds, deps.config.runtimesPerKap],
+  });
+  if (rowCount) await claim(deps, kapId, { id, token }, Date.now());
 }
 
 function noRuntime(): Refusal {
@@ -94,6 +136,8 @@ async function claim(deps: Deps, kapId: string, runtime: { id: string; token: st
           deps.log.warn({ err: error, runtime: candidate.control }, "a warm runtime did not take its claim and is discarded");
           return null;
         });
+        if (outcome !== null && (outcome.status >= 500 || outcome.status === 401))
+          deps.log.warn({ ...outcome, runtime: candidate.control }, "a warm runtime refused its claim and is discarded");
         if (outcome === null || outcome.status >= 500 || outcome.status === 401) deps.pool.discard(candidate.control);
         if (outcome?.status !== 200) continue;
         await deps.postgres.hot.query({
@@ -121,25 +165,28 @@ async function claim(deps: Deps, kapId: string, runtime: { id: string; token: st
  */
 export async function abandonRuntime(deps: Deps, runtime: ReadyRuntime): Promise<boolean> {
   forgetDataPool(runtime.data);
-  const { rowCount } = await deps.postgres.hot.query(`delete from runtimes where id = $1`, [runtime.id]);
+  // One that drains is on its way out and has reports to deliver.
+  const { rowCount } = await deps.postgres.hot.query(`delete from runtimes where id = $1 and state <> 'draining'`, [runtime.id]);
   if (rowCount) deps.pool.discard(runtime.control);
   return (rowCount ?? 0) > 0;
 }
 
-/** Lets a kap's runtimes finish what they serve and end: after a disable, a delete, or when idle. */
-export async function releaseRuntimes(deps: Deps, kapId: string, drainMs: number): Promise<void> {
-  const { rows } = await deps.postgres.hot.query<{ data_address: string | null; control_address: string | null }>(
+/** Lets a kap's runtimes (or only the one named) finish what they serve and end: after a disable, a delete, or when idle. */
+export async function releaseRuntimes(deps: Deps, kapId: string, drainMs: number, onlyId: string | null = null): Promise<void> {
+  const { rows } = await deps.postgres.hot.query<{ id: string; data_address: string | null; control_address: string | null }>(
     // Out of its slot, so that the next call can claim another; known still, so that it can report what it finishes.
     `update runtimes set state = 'draining', slot = -1 - floor(random() * 2e9)::int, claim_until = now() + make_interval(secs => $2)
-     where kap_id = $1 and state = 'ready' returning data_address, control_address`,
-    [kapId, drainMs / 1_000 + drainedSeconds],
+     where kap_id = $1 and state = 'ready' and id = coalesce($3, id) returning id, data_address, control_address`,
+    [kapId, drainMs / 1_000 + drainedSeconds, onlyId],
   );
   await Promise.all(
     rows.map(async (row) => {
       if (row.data_address) forgetDataPool(row.data_address);
       if (!row.control_address) return;
       const address = row.control_address;
-      await control(address, "POST", "/release", JSON.stringify({ drain_ms: drainMs }), 2_000).catch(() => deps.pool.discard(address));
+      // With its id: where another has taken over the address meanwhile, that one goes on.
+      const order = JSON.stringify({ drain_ms: drainMs, runtime_id: row.id });
+      await control(address, "POST", "/release", order, 2_000).catch(() => deps.pool.discard(address));
     }),
   );
 }

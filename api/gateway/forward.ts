@@ -29,6 +29,8 @@ const hopByHop = new Set([
   "expect",
 ]);
 const cookieDomain = /;\s*domain=[^;]*/gi;
+/** A program's cookies are its own host's (decided §7.4). */
+export const withoutDomain = (setCookie: string): string => setCookie.replace(cookieDomain, "");
 const maxDetailBytes = 64 * 1024;
 
 /** The caller's headers as the program may see them, flat: without hop-by-hop headers, the platform's own, and those the gateway consumed. */
@@ -107,7 +109,7 @@ export function forward(request: ForwardRequest, response: ServerResponse): Prom
           for (const [name, value] of Object.entries(headers)) {
             if (value === undefined || hopByHop.has(name) || name === "x-kap-run-id" || name === "x-request-id") continue;
             if (name === "set-cookie") {
-              for (const cookie of Array.isArray(value) ? value : [value]) flat.push(name, cookie.replace(cookieDomain, ""));
+              for (const cookie of Array.isArray(value) ? value : [value]) flat.push(name, withoutDomain(cookie));
             } else if (Array.isArray(value)) for (const item of value) flat.push(name, item);
             else flat.push(name, value);
           }

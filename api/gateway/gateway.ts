@@ -1,19 +1,20 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { newId } from "#platform/ids.ts";
-import { digestSecret, parseSecret } from "#platform/secrets.ts";
+import { parseSecret } from "#platform/secrets.ts";
 import type { Deps } from "../deps.ts";
 import { hasBody, readBody } from "../http/body.ts";
 import { envelopes } from "../http/envelopes.ts";
-import { clientAddress, type Host } from "../http/hosts.ts";
-import { checkRate, rateHeaders } from "../http/rate-limit.ts";
+import type { Host } from "../http/hosts.ts";
 import { Refusal, refuse } from "../http/refusal.ts";
 import { requestIdOf } from "../http/request-id.ts";
 import { asRefusal } from "../http/serve.ts";
 import { kapNotFound, refuseDisabled } from "../services/kaps/kap.ts";
 import { type Admission, admit, endRun, noteStatus } from "./admit.ts";
+import { bucketOfProof, countCalls } from "./call-count.ts";
 import { type CallCredential, proveSignature, readCallCredential } from "./call-credential.ts";
-import { abandonRuntime, ensureRuntime, type ReadyRuntime } from "./claims.ts";
+import { abandonRuntime, ensureRuntime, growRuntimes, type ReadyRuntime } from "./claims.ts";
 import { failureRefusal } from "./failure.ts";
+import { beginFlight, busyRuntimes, endFlight } from "./flights.ts";
 import { forward, forwardedHeaders } from "./forward.ts";
 import { signInRedirect } from "./hand-over.ts";
 import { requestBodyBytes } from "./limits.ts";
@@ -32,6 +33,8 @@ interface Call {
   credential: CallCredential;
   /** The body when it was read whole (small or signed), else null: then it is streamed and cannot be sent twice. */
   buffered: Buffer | null;
+  /** Under what the kap's calls in flight are counted: its name, or on the bare runtime host the secret that names it. */
+  flightKey: string;
 }
 
 /**
@@ -46,21 +49,26 @@ export async function serveKap(
 ): Promise<void> {
   const requestId = requestIdOf(request.headers["x-request-id"]);
   const runId = newId();
+  const count = countCalls(deps, request, response);
   let hasRun = false;
   try {
+    count.checkAddress();
     const credential = readCallCredential(host, request, deps.addresses.scheme);
     const buffered = await bufferBody(request, credential);
     const token = credential.token === null ? null : parseSecret(credential.token);
-    const digest = token?.digest ?? (credential.token === null ? null : digestSecret(credential.token));
-    await countCall(deps, request, response, credential, digest);
-    const call: Call = { deps, request, response, requestId, runId, credential, buffered };
+    const flightKey = host.zone === "kap" ? host.slug : (token?.digest.toString("base64url") ?? "");
+    const call: Call = { deps, request, response, requestId, runId, credential, buffered, flightKey };
+    if (token) await count.byCredential(token.digest.toString("base64url"));
     const proof = await proveSignature(deps, host, credential, request, buffered);
     if (credential.token !== null && token === null) throw badToken(credential);
+    if (credential.token === null)
+      await (proof === null ? count.byAddress() : count.byCredential(bucketOfProof(credential, request.headers.host ?? "", proof)));
     const admission = await admit(deps.postgres.hot, {
       slug: host.zone === "kap" ? host.slug : null,
       tokenKind: credential.tokenKind,
       tokenDigest: token?.digest ?? null,
       proven: proof !== null,
+      busy: busyRuntimes(flightKey, deps.config.concurrency),
       runId,
       requestId,
       caller: proof ?? "anonymous",
@@ -71,7 +79,8 @@ export async function serveKap(
     hasRun = true;
     await serveAdmitted(call, admission, proof ?? callerName(admission, credential));
   } catch (error) {
-    answerRefusal(deps, request, response, asRefusal(error), requestId, hasRun ? runId : null);
+    const refusal = await count.refused(asRefusal(error)).catch(asRefusal);
+    answerRefusal(deps, request, response, refusal, requestId, hasRun ? runId : null);
   }
 }
 
@@ -89,20 +98,6 @@ async function bufferBody(request: IncomingMessage, credential: CallCredential):
   if (credential.signature !== null || (length !== undefined && Number(length) <= replayableBytes))
     return readBody(request, requestBodyBytes);
   return null;
-}
-
-async function countCall(
-  deps: Deps,
-  request: IncomingMessage,
-  response: ServerResponse,
-  credential: CallCredential,
-  digest: Buffer | null,
-): Promise<void> {
-  const bucket =
-    digest === null ? `call-address:${clientAddress(request, deps.config.trustedProxies)}` : `call:${digest.toString("base64url")}`;
-  const state = await deps.limiter.take(bucket, credential.token === null ? deps.config.requestsPerMinute : deps.config.callsPerMinute);
-  for (const [name, value] of Object.entries(rateHeaders(state))) response.setHeader(name, value);
-  checkRate(state, credential.token === null ? "calls a minute from this address" : "calls a minute with this token");
 }
 
 function badToken(credential: CallCredential): Refusal {
@@ -170,6 +165,8 @@ async function serveAdmitted(call: Call, admission: Admission, caller: string): 
   headers.push(
     "x-kapstone-run",
     runId,
+    "x-kapstone-kap",
+    admission.id,
     "x-kapstone-revision",
     String(admission.revision),
     "x-kapstone-trigger",
@@ -184,9 +181,12 @@ async function serveAdmitted(call: Call, admission: Admission, caller: string): 
     admission.runtime_id && admission.data_address && admission.control_address
       ? { id: admission.runtime_id, data: admission.data_address, control: admission.control_address }
       : null;
+  let claimMs = 0;
   for (let attempt = 1; ; attempt++) {
     if (!runtime) {
+      const started = performance.now();
       runtime = await claimFor(call, admission.id);
+      claimMs += performance.now() - started;
       await deps.postgres.hot.query({
         name: "run-runtime",
         text: "update runs set runtime_id = $2 where id = $1",
@@ -196,16 +196,27 @@ async function serveAdmitted(call: Call, admission: Admission, caller: string): 
     const answerHeaders = ["x-kap-run-id", runId, "x-request-id", call.requestId];
     for (const [name, value] of Object.entries(response.getHeaders())) answerHeaders.push(name, String(value));
     const body = call.buffered === null ? request : call.buffered.length === 0 ? null : call.buffered;
+    const isFull = beginFlight(call.flightKey, runtime.id, deps.config.concurrency);
+    if (isFull) growRuntimes(deps, admission.id);
     const outcome = await forward(
-      { address: runtime.data, method: request.method ?? "GET", path: call.credential.target, headers, body, answerHeaders },
+      {
+        address: runtime.data,
+        method: request.method ?? "GET",
+        path: call.credential.target,
+        headers: withClaim(headers, claimMs),
+        body,
+        answerHeaders,
+      },
       response,
     );
+    endFlight(call.flightKey, runtime.id);
     switch (outcome.kind) {
       case "answered":
         return;
       case "client-gone":
         return; // the runtime sees its connection close and reports the run's end
       case "failed":
+        if (outcome.outcome === "refused") growRuntimes(deps, admission.id);
         // Said by a process that was about to be replaced: it has not taken the run, so nobody reports it. A reported run stays as it is.
         if (outcome.outcome === "crashed")
           await endRun(deps.postgres.hot, runId, { outcome: "crashed", detail: outcome.detail, httpStatus: outcome.status });
@@ -230,6 +241,10 @@ async function serveAdmitted(call: Call, admission: Admission, caller: string): 
     }
   }
 }
+
+/** The runtime writes the run's phases; only the gateway knows of this one. */
+const withClaim = (headers: string[], claimMs: number): string[] =>
+  claimMs === 0 ? headers : [...headers, "x-kapstone-claim", claimMs.toFixed(2)];
 
 /** The connection to the runtime broke: the refusal for the caller. The runtime reports the run's end; when it cannot any more, the run ends here. */
 async function lostAnswer({ deps, response, runId, credential }: Call, runtime: ReadyRuntime, cause: string): Promise<Refusal> {

@@ -36,6 +36,7 @@ export async function invoke(deps: Deps, invocation: Invocation): Promise<Invoca
   const revision = rows[0]?.revision;
   if (revision === undefined) return { outcome: "refused", detail: "the kap is gone" };
   for (let attempt = 1; ; attempt++) {
+    const asked = performance.now();
     const runtime = await ensureRuntime(deps, invocation.kapId);
     await deps.postgres.hot.query({
       name: "run-started",
@@ -52,9 +53,11 @@ export async function invoke(deps: Deps, invocation: Invocation): Promise<Invoca
         headers: {
           "content-type": invocation.kind === "schedule" ? "application/json" : "application/octet-stream",
           "x-kapstone-run": invocation.runId,
+          "x-kapstone-kap": invocation.kapId,
           "x-kapstone-revision": String(revision),
           "x-kapstone-trigger": invocation.triggerId,
           "x-kapstone-scheme": deps.addresses.scheme,
+          "x-kapstone-claim": (performance.now() - asked).toFixed(2),
           "x-kap-caller": invocation.kind,
         },
         body:

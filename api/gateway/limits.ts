@@ -18,6 +18,7 @@ export interface KapLimits {
   db_statement_ms: number;
   db_rows: number;
   db_result_bytes: number;
+  db_bytes: number;
   store_object_bytes: number;
 }
 
@@ -29,6 +30,9 @@ export const requestBodyBytes = 2 * mebibyte;
 export const storeObjectBytes = 30 * mebibyte;
 /** One statement of a kap's database, at most. */
 export const statementLimits = { statementMs: 5_000, rows: 10_000, resultBytes: 8 * mebibyte } as const;
+
+/** What a kap's database may hold (decided §7.2). */
+export const databaseBytes = (config: ApiConfig): number => config.databaseQuotaMb * mebibyte;
 
 /** The limits of a deployment: those that operators set, and the contract's own. */
 export function kapLimits(config: ApiConfig): KapLimits {
@@ -49,6 +53,7 @@ export function kapLimits(config: ApiConfig): KapLimits {
     db_statement_ms: statementLimits.statementMs,
     db_rows: statementLimits.rows,
     db_result_bytes: statementLimits.resultBytes,
+    db_bytes: databaseBytes(config),
     store_object_bytes: storeObjectBytes,
   };
 }

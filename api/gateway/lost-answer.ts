@@ -10,14 +10,14 @@ const longestPauseMs = 100;
 export type LostAnswer =
   /** The supervisor has seen how it ended; its report ends the run's record. */
   | { kind: "known"; outcome: string; detail: string }
-  /** The supervisor lives and has not said: its report will. */
+  /** The supervisor lives and cannot say: its report will, or no process has taken the run. */
   | { kind: "untold" }
   /** The supervisor is gone too: nobody will report this run. */
   | { kind: "gone" };
 
 /**
  * Asks a runtime's supervisor how a run ended whose connection broke: it killed the process inside, or saw it die, and knows which limit it was.
- * `patient` waits for the word up to a second, since the process may still be ending; otherwise it is asked once.
+ * `patient` waits for the word up to a second while a process has the run and may be ending; otherwise it is asked once.
  */
 export async function askForOutcome(address: string, runId: string, patient: boolean): Promise<LostAnswer> {
   const until = Date.now() + patienceMs;
@@ -28,7 +28,7 @@ export async function askForOutcome(address: string, runId: string, patient: boo
       const { outcome, detail } = told.body as { outcome: string; detail: string | null };
       return { kind: "known", outcome, detail: detail ?? "" };
     }
-    if (!patient || Date.now() > until) return { kind: "untold" };
+    if (told.status === 404 || !patient || Date.now() > until) return { kind: "untold" };
     await delay(pause);
   }
 }

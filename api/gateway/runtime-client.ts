@@ -46,7 +46,7 @@ export async function control(
   address: string,
   method: "GET" | "POST",
   path: string,
-  body: string | undefined,
+  body: string | Buffer | undefined,
   timeoutMs: number,
 ): Promise<{ status: number; body: unknown }> {
   const pool = connectRuntime(address, { connections: 1 });

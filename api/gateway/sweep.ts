@@ -8,10 +8,13 @@ import { control } from "./runtime-client.ts";
 const sweepMs = 5_000;
 const silentSeconds = 20;
 const drainMs = 30_000;
+/** After this long without a call a kap gives back what it has beyond its first runtime, if not sooner. */
+const furtherIdleSeconds = 60;
 
 interface SweptRuntime {
   id: string;
   kap_id: string;
+  slot: number;
   data_address: string;
   control_address: string;
 }
@@ -40,7 +43,7 @@ export async function sweep(deps: Deps): Promise<void> {
   const { rows } = await deps.postgres.hot.query<SweptRuntime>(
     `update runtimes set last_report_at = now() where id in (
        select id from runtimes where state = 'ready' and last_report_at < now() - make_interval(secs => $1) for update skip locked)
-     returning id, kap_id, data_address, control_address`,
+     returning id, kap_id, slot, data_address, control_address`,
     [Math.min(silentSeconds, deps.config.runtimeIdleSeconds)],
   );
   await Promise.all(rows.map((row) => look(deps, row)));
@@ -61,5 +64,7 @@ async function look(deps: Deps, row: SweptRuntime): Promise<void> {
     return;
   }
   const idleSince = body.idle_since ? Date.parse(body.idle_since) : Number.NaN;
-  if (Date.now() - idleSince > deps.config.runtimeIdleSeconds * 1_000) await releaseRuntimes(deps, row.kap_id, drainMs);
+  const { runtimeIdleSeconds } = deps.config;
+  const patienceSeconds = row.slot === 0 ? runtimeIdleSeconds : Math.min(runtimeIdleSeconds, furtherIdleSeconds);
+  if (Date.now() - idleSince > patienceSeconds * 1_000) await releaseRuntimes(deps, row.kap_id, drainMs, row.id);
 }

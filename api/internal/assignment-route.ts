@@ -1,3 +1,4 @@
+import { Readable } from "node:stream";
 import { composeAssignment, signAssignment } from "../gateway/assignment.ts";
 import { refuse } from "../http/refusal.ts";
 import type { InternalRoute } from "./internal-route.ts";
@@ -10,7 +11,8 @@ export const assignmentRoute: InternalRoute = {
   async handler({ deps, runtime, request }) {
     if (!runtime) throw refuse("GONE", "this runtime no longer serves a kap");
     const token = (request.headers.authorization ?? "").slice("Bearer ".length);
-    const assignment = await composeAssignment(deps, runtime.kap_id, { id: runtime.id, token });
-    return { status: 200, body: { assignment: signAssignment(deps.config.claimKey, assignment) } };
+    const signed = signAssignment(deps.config.claimKey, await composeAssignment(deps, runtime.kap_id, { id: runtime.id, token }));
+    const headers = { "content-type": "application/octet-stream", "content-length": String(signed.length) };
+    return { status: 200, headers, stream: Readable.from([signed]) };
   },
 };

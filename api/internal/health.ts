@@ -15,5 +15,6 @@ export function readinessChecks(deps: Deps): ReadinessChecks {
       const { rows } = await deps.postgres.hot.query<{ n: number }>("select count(*) as n from runtimes where state = 'ready'");
       if ((rows[0]?.n ?? 0) === 0) throw new Error("no runtime is warm: see the log of the runtime pool");
     },
+    ...deps.checks,
   };
 }

@@ -9,6 +9,8 @@ export interface KapAssignment {
   version_id: string;
   bundle: string;
   bundle_map: string | null;
+  /** V8's, made when the bundle was saved; null when there is none. */
+  code_cache: Buffer | null;
   triggers: { id: string; kind: "request" | "schedule" | "inbox"; file_path: string }[];
   schema_name: string;
   role_name: string;
@@ -22,7 +24,7 @@ export interface KapAssignment {
  */
 export async function assignmentOf(db: Db, kapId: string): Promise<KapAssignment | null> {
   const { rows } = await db.raw<{ rows: KapAssignment[] }>(
-    `select k.org_id, k.slug, k.name, k.revision, k.current_version_id as version_id, b.code as bundle, b.source_map as bundle_map,
+    `select k.org_id, k.slug, k.name, k.revision, k.current_version_id as version_id, b.code as bundle, b.source_map as bundle_map, b.code_cache,
             k.schema_name, k.role_name, k.role_password,
             coalesce((select json_agg(json_build_object('id', t.id, 'kind', t.kind, 'file_path', t.file_path) order by t.id)
                       from kap_triggers t where t.kap_id = k.id and t.deleted_at is null), '[]'::json) as triggers

@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { newId } from "#platform/ids.ts";
 import { addJob } from "#platform/jobs.ts";
-import { provisionKapDatabase } from "#platform/kap-database.ts";
+import { kapConnectionLimit, kapRoleContext, platformDatabase, provisionKapDatabase } from "#platform/kap-database.ts";
 import type { Db } from "#platform/postgres.ts";
 import type { Deps } from "../../deps.ts";
 import { type Actor, actorOf, type Caller } from "../../http/caller.ts";
@@ -14,8 +14,6 @@ import { isAllowedSlug, slugOf, suffixedSlug } from "./slug.ts";
 import { mintToken } from "./token.ts";
 import type { VersionRow } from "./version.ts";
 
-/** Connections the role of a kap may hold over all its runtimes. */
-export const kapConnectionLimit = 20;
 const slugAttempts = 8;
 
 /** A kap as asked for. */
@@ -82,7 +80,7 @@ async function insertKap(
     audience: wanted.audience,
     schema_name: `kap_${plainId}`,
     role_name: `kap_${plainId}`,
-    role_password: deps.keyring.seal(password, roleContext(id)),
+    role_password: deps.keyring.seal(password, kapRoleContext(id)),
     bucket: `kap-${plainId}`,
     created_by: JSON.stringify(actor),
   };
@@ -123,16 +121,6 @@ async function insertKap(
     connectionLimit: kapConnectionLimit,
   });
   return { kap, version, bypassToken: secret };
-}
-
-/** What the sealed password of a kap's role is bound to. */
-export function roleContext(kapId: string): string {
-  return `kap-role:${kapId}`;
-}
-
-/** The database a connection URL names. */
-export function platformDatabase(url: string): string {
-  return decodeURIComponent(new URL(url).pathname.slice(1));
 }
 
 /** Inserts the kap under the slug its name asks for, or with a short suffix while that is taken or reserved. */

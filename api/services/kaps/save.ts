@@ -42,7 +42,12 @@ export async function insertVersion(trx: Db, version: NewVersion): Promise<Versi
     .returning("*");
   if (!row) throw new Error("the version was not written");
   await storeContents(trx, version.kapId, version.files);
-  await trx("kap_bundles").insert({ version_id: row.id, code: program.bundle, source_map: program.bundle_map });
+  await trx("kap_bundles").insert({
+    version_id: row.id,
+    code: program.bundle,
+    source_map: program.bundle_map,
+    code_cache: program.code_cache && Buffer.from(program.code_cache),
+  });
   return row;
 }
 
