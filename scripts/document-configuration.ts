@@ -1,7 +1,10 @@
 import { writeFileSync } from "node:fs";
+import { clusterSettings } from "../api/cluster/settings.ts";
 import { apiSettings } from "../api/config.ts";
+import { migrateSettings } from "../api/migrate-settings.ts";
 import { localSettings } from "../local/settings.ts";
 import { mailIngestSettings } from "../mail-ingest/config.ts";
+import { operatorSettings } from "../operator/config.ts";
 import { documentSettings } from "../platform/config.ts";
 import { runtimeSettings } from "../runtime/settings.ts";
 
@@ -19,6 +22,18 @@ ${documentSettings(localSettings)}
 ## API
 
 ${documentSettings(apiSettings)}
+
+In a cluster besides:
+
+${documentSettings(clusterSettings)}
+
+## Migration (the init container of the API)
+
+${documentSettings(migrateSettings)}
+
+## Operator
+
+${documentSettings(operatorSettings)}
 
 ## Mail ingest
 
