@@ -4,8 +4,7 @@ import { createServer } from "node:net";
 import { runtimeNodeFlags, runtimeProgram } from "../local/runtime-program.ts";
 import { createLogger } from "../platform/log.ts";
 import type { PeerApi } from "../runtime/fixture/peer-api.ts";
-import { bundleOf, defaultLimits, signAssignment } from "../runtime/fixture/test-runtime.ts";
-import type { Assignment } from "../runtime/seam/assignment.ts";
+import { bundleOf, defaultLimits, signAssignment, type UnsignedAssignment } from "../runtime/fixture/test-runtime.ts";
 import { cores, end, startOn } from "./processes.ts";
 import type { Peer } from "./runtime-peers.ts";
 
@@ -14,11 +13,15 @@ const log = createLogger("bench", { level: "warn" });
 /** A runtime alone: supervisor and child on the measured core, claimed by a signed assignment as the api claims it. */
 export interface MeasuredRuntime extends Peer {
   headers: Record<string, string>;
-  /** Claims it for a program. Answers how long that took. */
-  claim(source: string, changes?: Partial<Assignment>): Promise<number>;
+  /** Claims it for a built program, or one of a single module that has not been through the builder. Answers how long that took. */
+  claim(program: string | BuiltProgram, changes?: Partial<UnsignedAssignment>): Promise<number>;
+  /** A gauge of the supervisor, by its name without prefix. */
+  gauge(name: string): Promise<number>;
   /** One GET of the program. */
   get(path: string): Promise<{ status: number; text: string }>;
 }
+
+const kapId = randomUUID();
 
 /** Starts a generic runtime and waits until it is warm. `api` takes its reports. */
 export async function startRuntime(api: PeerApi): Promise<MeasuredRuntime> {
@@ -31,38 +34,63 @@ export async function startRuntime(api: PeerApi): Promise<MeasuredRuntime> {
     KAPSTONE_CLAIM_PUBLIC_KEY: keys.publicKey.export({ format: "der", type: "spki" }).toString("base64"),
     KAPSTONE_LOG_LEVEL: "info",
   });
-  const headers = { host: "bench.kaps.localhost", "x-kapstone-revision": "1", "x-kapstone-scheme": "http", "x-kap-caller": "anonymous" };
+  const headers = {
+    host: "bench.kaps.localhost",
+    "x-kapstone-kap": kapId,
+    "x-kapstone-revision": "1",
+    "x-kapstone-scheme": "http",
+    "x-kap-caller": "anonymous",
+  };
   return {
     name: "runtime",
     origin: `http://127.0.0.1:${data}`,
     pid: child.pid ?? 0,
     headers,
-    async claim(source, changes = {}) {
-      const token = signAssignment({ ...assignment(source, api.url), ...changes }, keys.privateKey);
+    async claim(program, changes = {}) {
+      const token = signAssignment(
+        { ...assignment(typeof program === "string" ? programOf(program) : program, api.url), ...changes },
+        keys.privateKey,
+      );
       const start = performance.now();
       const { status, text } = await send(control, "POST", "/claim", {}, token);
       if (status !== 200) throw new Error(`the claim was answered ${status}: ${text}`);
       return performance.now() - start;
+    },
+    async gauge(name) {
+      const { text } = await send(control, "GET", "/metrics", {});
+      return Number(new RegExp(`^kapstone_runtime_${name}\\{[^}]*\\} (\\S+)`, "m").exec(text)?.[1]);
     },
     get: (path) => send(data, "GET", path, headers),
     close: () => end(child),
   };
 }
 
-function assignment(source: string, apiUrl: string): Assignment {
+/** A program as the builder gives it. */
+interface BuiltProgram {
+  bundle: string;
+  bundle_map: string | null;
+  code_cache: Uint8Array | null;
+}
+
+function programOf(source: string): BuiltProgram {
+  return { bundle: bundleOf({ "main.ts": source }), bundle_map: null, code_cache: null };
+}
+
+function assignment({ bundle, bundle_map, code_cache }: BuiltProgram, apiUrl: string): UnsignedAssignment {
   return {
     iat: Math.floor(Date.now() / 1000),
     exp: Math.floor(Date.now() / 1000) + 600,
     runtime_id: randomUUID(),
-    kap_id: randomUUID(),
+    kap_id: kapId,
     org_id: randomUUID(),
     slug: "bench",
     name: "Bench",
     address: "http://bench.kaps.localhost",
     revision: 1,
     version_id: randomUUID(),
-    bundle: bundleOf({ "main.ts": source }),
-    bundle_map: null,
+    bundle,
+    bundle_map,
+    code_cache: Buffer.from(code_cache ?? []),
     triggers: [{ id: "request-trigger", kind: "request", file_path: "main.ts" }],
     secrets: {},
     database: { host: "127.0.0.1", port: 1, database: "none", user: "none", password: "none", schema: "none" },
@@ -76,7 +104,7 @@ function send(
   method: string,
   path: string,
   headers: Record<string, string>,
-  body?: string,
+  body?: string | Buffer,
 ): Promise<{ status: number; text: string }> {
   return new Promise((resolve, reject) => {
     const request = httpRequest({ host: "127.0.0.1", port, method, path, headers, agent: false }, (response) => {

@@ -2,6 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import pg from "pg";
+import { type Built, built, program, testBuilder } from "../api/services/kaps/build/test-builder.ts";
 import { startPostgres } from "../local/postgres.ts";
 import { createLogger } from "../platform/log.ts";
 import { PeerApi } from "../runtime/fixture/peer-api.ts";
@@ -13,8 +14,8 @@ import { processTree, proportionalMb } from "./process-memory.ts";
 import { load, median } from "./processes.ts";
 import { type Peer, startBare, startDeno, startWorkerd } from "./runtime-peers.ts";
 
-const rounds = 3;
-const claims = 8;
+const rounds = 5;
+const claims = 20;
 const counts = { one: 1_500, fifty: 8_000, echo: 1_500, stream: 25, sql: 10 };
 const largeBundleBytes = 300 * 1024;
 const spareMs = 2_500;
@@ -163,24 +164,31 @@ async function memoryRows(ours: MeasuredRuntime, peers: Peer[]): Promise<Row[]> 
   ];
 }
 
-/** Claims of warm generic runtimes, one after another, each until the program has answered once. */
+/** Claims of warm generic runtimes, one after another, each until the program has answered once: a small program and a large one in turn. */
 async function claimRows(api: PeerApi): Promise<Row[]> {
-  const rows: Row[] = [];
-  const filler = `/* ${"x".repeat(80)} */ function f%() { return [%, "${"y".repeat(60)}"].map(String).join("-"); }\n`;
-  const functions = Array.from({ length: Math.ceil(largeBundleBytes / filler.length) }, (_, at) => filler.replaceAll("%", String(at))).join(
-    "",
-  );
-  for (const [what, source, goal] of [
-    ["claim → first answer", kapProgram, 30],
-    ["claim → first answer, bundle of 300 KB", `${functions}${kapProgram}`, 45],
-  ] as const) {
-    const times: number[] = [];
-    const told: number[] = [];
-    for (let n = 0; n < claims; n++) {
+  const builder = testBuilder();
+  const build = (source: string): Promise<Built> => builder.build(program({ "main.ts": source })).then(built);
+  const subjects = await Promise.all(
+    (
+      [
+        ["claim → first answer", "", 30, 100],
+        [`claim → first answer, bundle of ${largeBundleBytes / 1024} KB`, fillerOf(largeBundleBytes), 45, null],
+      ] as const
+    ).map(async ([what, filler, p50Goal, p99Goal]) => ({
+      what,
+      p50Goal,
+      p99Goal,
+      program: await build(`${filler}\nexport default () => Response.json({ hello: "world" });`),
+      times: [] as number[],
+      told: [] as number[],
+    })),
+  ).finally(() => builder.close());
+  for (let n = 0; n < claims; n++) {
+    for (const { program: given, times, told } of subjects) {
       const runtime = await startRuntime(api);
       try {
         const start = performance.now();
-        told.push(await runtime.claim(source));
+        told.push(await runtime.claim(given));
         const { status, text } = await runtime.get(paths.json);
         times.push(performance.now() - start);
         if (status !== 200) throw new Error(`the first call was answered ${status}: ${text}`);
@@ -188,17 +196,28 @@ async function claimRows(api: PeerApi): Promise<Row[]> {
         await runtime.close();
       }
     }
-    const p50 = median(times);
-    rows.push({
-      measure: `${what}, median of ${claims}`,
-      value: `${ms(p50)}, slowest ${ms(Math.max(...times))}`,
-      peer: `of it the claim ${ms(median(told))}`,
-      result: ms(p50),
-      goal: `≤ ${goal} ms`,
-      isMet: p50 <= goal,
-    });
   }
-  return rows;
+  return subjects.map(({ what, p50Goal, p99Goal, program: { bundle }, times, told }) => {
+    const p50 = median(times);
+    const p99 = Math.max(...times); // of so few, the slowest
+    return {
+      measure: `${what}, ${claims} claims`,
+      value: `p50 ${ms(p50)}, p99 ${ms(p99)}`,
+      peer: `of it the claim ${ms(median(told))}; bundle ${(bundle.length / 1024).toFixed(0)} KB`,
+      result: ms(p50),
+      goal: p99Goal === null ? `p50 ≤ ${p50Goal} ms` : `p50 ≤ ${p50Goal} ms, p99 ≤ ${p99Goal} ms`,
+      isMet: p50 <= p50Goal && (p99Goal === null || p99 <= p99Goal),
+    };
+  });
+}
+
+/** Functions that the program keeps, of about so many bytes once bundled. */
+function fillerOf(bytes: number): string {
+  const one = (n: number): string =>
+    `(input: string[]): string => { const parts = input.map((part) => part.trim()).filter((part) => part.length > ${n}); ` +
+    `if (parts.length === 0) return "nothing of ${n}"; return parts.concat(["${"y".repeat(60)}"]).join("-"); }`;
+  const count = Math.ceil(bytes / (one(0).length - 46));
+  return `export const kept = [${Array.from({ length: count }, (_, n) => one(n)).join(",\n")}];`;
 }
 
 function databaseOf(url: string): { host: string; port: number; database: string; user: string; password: string; schema: string } {

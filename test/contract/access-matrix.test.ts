@@ -62,9 +62,10 @@ const named: Record<string, string> = {
   run_id: "run",
   group_id: "group",
   key_id: "agentKeyId",
+  slug: "org",
 };
 /** Parameters that name nothing which must exist before rights are decided. */
-const freeText: Record<string, string> = { name: "ANY_NAME", table: "anything", key: "1" };
+const freeText: Record<string, string> = { name: "ANY_NAME", table: "anything", key: "1", image: "logo", digest: "0".repeat(64) };
 
 /** The path with things of the organisation; the session of a path is the caller's own. Null when a parameter has no thing: see the last test. */
 function pathOf(route: Route, holder: Holder): string | null {

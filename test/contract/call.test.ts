@@ -101,6 +101,24 @@ test("the run can be read at once, and its outcome within a second of its end", 
   expect(await run(answer.headers["x-kap-run-id"]!)).toMatchObject({ outcome: "ok", http_status: 200, trigger_kind: "request" });
 });
 
+test("a run's phases say where its time went: the first call of a kap waits for its runtime, the next one does not", async () => {
+  const fresh = await org.createKap(program);
+  const phases = async () => {
+    const id = (await fresh.call({ path: "/slow" })).headers["x-kap-run-id"];
+    return until(async () => {
+      const { runs } = (await org.call({ path: `/v1/orgs/${org.id}/kaps/${fresh.id}/runs` })).json<{
+        runs: { id: string; phases: Record<string, number> | null }[];
+      }>();
+      return runs.find((entry) => entry.id === id)?.phases ?? null;
+    });
+  };
+  const first = await phases();
+  expect(Object.keys(first).sort()).toEqual(["claim_ms", "handler_ms", "host_ms", "load_ms", "queue_ms"]);
+  expect(first.claim_ms).toBeGreaterThan(0);
+  expect(first.handler_ms).toBeGreaterThan(300);
+  expect((await phases()).claim_ms).toBe(0);
+});
+
 test("a throw is 500 without the program's words, and the run has them", async () => {
   const answer = await kap.call({ path: "/throw" });
   expect([answer.status, answer.json<{ error: { code: string } }>().error.code]).toEqual([500, "RUN_FAILED"]);

@@ -88,6 +88,7 @@ export async function serveServices(
     builder: absent("builder"),
     pool: absent("runtime pool"),
     kapChanged: async () => undefined,
+    checks: {},
   };
   const jobs: JobWorkers = await startJobWorkers(postgres, Object.assign({}, ...services.map((service) => service.jobs?.(deps) ?? {})), {
     concurrency: 2,

@@ -34,39 +34,52 @@ export interface HttpClient {
 export function openHttpClient(origin: string, options: { connections?: number } = {}): HttpClient {
   const pool = new Pool(origin, { connections: options.connections ?? 64, keepAliveTimeout: 4_000, keepAliveMaxTimeout: 4_000 });
   return {
-    async call({ host, method = "GET", path, headers = {}, body, timeoutMs = 30_000 }) {
-      const isRaw = typeof body === "string" || body instanceof Uint8Array;
-      const hasJson = body !== undefined && !isRaw;
+    async call(call) {
+      const { host, method = "GET", path, headers = {}, timeoutMs = 30_000 } = call;
+      const { body, type } = writeBody(call.body);
       const response = await pool.request({
         method: method as "GET",
         path,
-        headers: { ...(hasJson ? { "content-type": "application/json" } : {}), ...headers, host },
-        body: body === undefined ? null : isRaw ? body : JSON.stringify(body),
+        headers: { ...type, ...headers, host },
+        body,
         signal: AbortSignal.timeout(timeoutMs),
       });
-      const bytes = Buffer.from(await response.body.arrayBuffer());
-      const text = bytes.toString("utf8");
-      const cookies = response.headers["set-cookie"];
-      return {
-        status: response.statusCode,
-        headers: Object.fromEntries(
-          Object.entries(response.headers).map(([name, value]) => [
-            name.toLowerCase(),
-            Array.isArray(value) ? value.join(", ") : (value ?? ""),
-          ]),
-        ),
-        setCookies: cookies === undefined ? [] : [cookies].flat(),
-        bytes,
-        text,
-        json<T>(): T {
-          try {
-            return JSON.parse(text) as T;
-          } catch (cause) {
-            throw new Error(`${method} ${host}${path} answered ${response.statusCode} and no JSON: ${text.slice(0, 500)}`, { cause });
-          }
-        },
-      };
+      return readAnswer(call, response.statusCode, response.headers, Buffer.from(await response.body.arrayBuffer()));
     },
     close: () => pool.destroy(),
+  };
+}
+
+/** A call's body as it is sent, and the header that says what it is. */
+export function writeBody(body: unknown): { body: string | Uint8Array | null; type: Record<string, string> } {
+  if (body === undefined) return { body: null, type: {} };
+  if (typeof body === "string" || body instanceof Uint8Array) return { body, type: {} };
+  return { body: JSON.stringify(body), type: { "content-type": "application/json" } };
+}
+
+/** What came back as an answer. */
+export function readAnswer(
+  { method = "GET", host, path }: Call,
+  status: number,
+  headers: Record<string, string | string[] | undefined>,
+  bytes: Buffer,
+): Answer {
+  const text = bytes.toString("utf8");
+  const cookies = headers["set-cookie"];
+  return {
+    status,
+    headers: Object.fromEntries(
+      Object.entries(headers).map(([name, value]) => [name.toLowerCase(), Array.isArray(value) ? value.join(", ") : (value ?? "")]),
+    ),
+    setCookies: cookies === undefined ? [] : [cookies].flat(),
+    bytes,
+    text,
+    json<T>(): T {
+      try {
+        return JSON.parse(text) as T;
+      } catch (cause) {
+        throw new Error(`${method} ${host}${path} answered ${status} and no JSON: ${text.slice(0, 500)}`, { cause });
+      }
+    },
   };
 }
