@@ -114,7 +114,7 @@ export const apiSettings = {
   queue: setting("KAPSTONE_KAP_QUEUE", integer(200, 0, 100_000), "Runs of one kap that may wait in one runtime"),
   runtimesPerKap: setting(
     "KAPSTONE_KAP_RUNTIMES",
-    integer(3, 1, 100),
+    integer(1, 1, 100),
     "Runtimes of one kap at the same time: another is claimed when those it has are nearly full, and released when idle",
   ),
   databaseQuotaMb: setting("KAPSTONE_KAP_DATABASE_MB", integer(1_024, 1, 1_048_576), "Database size of a kap, in MiB"),
