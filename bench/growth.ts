@@ -6,7 +6,10 @@ import { processTree, proportionalMb } from "./process-memory.ts";
 
 const runs = Number(process.env.KAPSTONE_BENCH_GROWTH_RUNS ?? 100_000);
 const inFlight = 20;
-/** One run in a hundred loops for ever and is killed at its CPU limit; one in a thousand takes the process with it. */
+/**
+ * One run in a hundred loops for ever and is stopped by its isolate, past its CPU time by what V8 needs to hear of it; one in a thousand takes the
+ * process with it. Wedges go alone, so no run that ends with its neighbour's process is counted: every failure is one too many.
+ */
 const killEvery = 100;
 const wedgeEvery = 1_000;
 /** Runs after which memory is looked at first: caches are full then and V8 has settled. */
@@ -54,8 +57,8 @@ export const growth: Measure = {
           value: `${failures}; ${recycled} children recycled, ${lost - wedges} killed beside the ${wedges} that were wedged`,
           peer: "none",
           result: String(failures),
-          goal: "0",
-          isMet: failures === 0,
+          goal: "0, no child killed but for a wedge",
+          isMet: failures === 0 && lost <= wedges,
         },
       ];
     } finally {
@@ -65,7 +68,7 @@ export const growth: Measure = {
   },
 };
 
-/** Sends the runs of some numbers, so many at once. Wedges go alone: what else is in flight ends with their process, as it must. */
+/** Sends the runs of some numbers, so many at once. What is in flight beside a wedge would end with its process, as it must: so nothing is. */
 async function serve(runtime: MeasuredRuntime, api: PeerApi, from: number, to: number): Promise<number> {
   let failures = 0;
   for (let at = from; at < to; at += inFlight) {

@@ -162,6 +162,27 @@ test("a run that failed and then wedges its isolate is recorded as its caller wa
   expect(await runtime.ended(reply.runId)).toMatchObject({ outcome: "error", http_status: 500 });
 });
 
+test("an endless loop that V8 takes long to interrupt is waited for: its neighbours in flight are answered, and no child is replaced", async () => {
+  const runtime = await started();
+  // A function too large to be compiled: a loop in it goes on for half a second of CPU time before it looks whether it should stop.
+  const branches = Array.from({ length: 5_000 }, (_, n) => `if (path === "/${n}") sum += ${n};`).join("\n");
+  await runtime.claim(
+    `const route = (path) => { let sum = 0; ${branches} if (path === "/loop") for (let n = 0; ; n++) sum = (sum + n) | 0; return sum; };
+    exports.default = { async fetch(request) {
+      const { pathname } = new URL(request.url);
+      if (pathname === "/slow") await new Promise((done) => setTimeout(done, 1_000));
+      else route(pathname);
+      return new Response("ok");
+    } };`,
+    { limits: { ...defaultLimits, request_cpu_ms: 100 } },
+  );
+  const neighbour = runtime.call("/slow").then(({ text }) => text, String);
+  await until(async () => (await runtime.state()).in_flight === 1, "the neighbour in flight");
+  expect(await runtime.call("/loop").catch(String)).toMatchObject({ status: 503 });
+  expect(await neighbour).toBe("ok");
+  expect(await metric(runtime, "children_replaced")).toBe(0);
+});
+
 test("no child outlives its supervisor, not even a wedged one", async () => {
   const runtime = await started();
   await runtime.claim(program, { limits: { ...defaultLimits, request_cpu_ms: 60_000, request_wall_ms: 60_000 } });

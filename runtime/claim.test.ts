@@ -1,6 +1,6 @@
 import { generateKeyPairSync, randomUUID } from "node:crypto";
 import { afterAll, expect, test } from "vitest";
-import { signAssignment, TestRuntime } from "./fixture/test-runtime.ts";
+import { signAssignment, TestRuntime, until } from "./fixture/test-runtime.ts";
 
 const hello = `exports.default = { fetch: () => new Response("hello") };`;
 const runtime = await TestRuntime.start();
@@ -57,4 +57,26 @@ test("a call or a release that is meant for another kap's runtime does not touch
   expect(released.status).toBe(409);
   expect((await runtime.call("/")).text).toBe("hello");
   expect(await runtime.state()).toMatchObject({ state: "assigned" });
+});
+
+test("a runtime whose claim nobody wrote down hears so and ends, though it is never called", async () => {
+  const orphan = await TestRuntime.start();
+  try {
+    orphan.api.isDisowning = true;
+    await orphan.claim(hello);
+    expect(await orphan.exited).toBe(0);
+  } finally {
+    await orphan.close();
+  }
+});
+
+test("an idle runtime that the api knows tells it that it lives, and stays", async () => {
+  const idle = await TestRuntime.start();
+  try {
+    await idle.claim(hello);
+    await until(() => idle.api.reports > 0, "a report of a runtime that has run nothing");
+    expect(await idle.state()).toMatchObject({ state: "assigned" });
+  } finally {
+    await idle.close();
+  }
 });

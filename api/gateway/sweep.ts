@@ -6,6 +6,7 @@ import { abandonRuntime, releaseRuntimes } from "./claims.ts";
 import { control } from "./runtime-client.ts";
 
 const sweepMs = 5_000;
+/** Shorter than the pace at which an idle runtime says that it lives (60 s), so that it is looked at, and released, all the same. */
 const silentSeconds = 20;
 const drainMs = 30_000;
 /** After this long without a call a kap gives back what it has beyond its first runtime, if not sooner. */

@@ -12,6 +12,10 @@ const maxLinesABatch = 2_000;
 /** What is kept through an outage of the api. Lines go first: a run's end is never dropped for them. */
 const maxKeptRuns = 200_000;
 const maxKeptLineBytes = 32 * 1024 * 1024;
+/** The first word to the api comes this long after the claim: by then whoever claimed has written down that it did. */
+const firstWordMs = 3_000;
+/** Slower than the api's sweep asks runtimes that are silent how they are (20 s): one that only says that it lives must still be found idle. */
+const wordMs = 60_000;
 
 /** Delivers ends of runs and log lines to the api in batches, again and again until each is acknowledged. The api takes repetitions for what they are. */
 export class Reporter {
@@ -20,6 +24,7 @@ export class Reporter {
   #lineBytes = 0;
   #droppedLines = 0;
   #timer: NodeJS.Timeout | undefined;
+  #nextWord: NodeJS.Timeout | undefined;
   #sending: Promise<void> | null = null;
   #retryMs = 0;
   readonly #log: Logger;
@@ -38,6 +43,17 @@ export class Reporter {
     this.#target = target;
     this.#idleSince = idleSince;
     this.#onDisowned = onDisowned;
+  }
+
+  /**
+   * From the claim on the api hears of this runtime now and then, also when there is nothing to report: one whose claim nobody wrote down (the api's
+   * process died over it) is told so, and ends instead of waiting for calls that never come.
+   */
+  keepInTouch(afterMs: number = firstWordMs): void {
+    this.#nextWord = setTimeout(() => {
+      this.#arm(0);
+      this.keepInTouch(wordMs);
+    }, afterMs).unref();
   }
 
   get backlog(): number {
@@ -116,6 +132,7 @@ export class Reporter {
   /** Delivers what is left, trying until `deadlineMs` from now. Answers how many runs could not be told. */
   async close(deadlineMs: number): Promise<number> {
     const deadline = Date.now() + deadlineMs;
+    clearTimeout(this.#nextWord);
     clearTimeout(this.#timer);
     this.#timer = undefined;
     while (Date.now() < deadline) {

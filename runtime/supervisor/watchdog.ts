@@ -7,11 +7,22 @@ import { mainThreadCpuMs, residentBytes } from "./process-facts.ts";
 const tickMs = 50;
 /** While nothing is in flight the board is looked at this often. */
 const idleTickMs = 250;
-/** How long past its budget an entry may go on before the child counts as wedged: the isolate's own timeout needs some of it. */
+/** A child that answers within this time is not looked at any closer; a lone run past its time gets as much CPU time more. */
 const graceMs = 350;
-/** A child whose main thread gets no CPU time is not wedged, on a busy machine; silence this long is a wedge whatever it used. */
-const starvedMs = 3_000;
+/**
+ * CPU time the child gets after an entry's time is over: V8 hears the isolate's own timeout late. A loop without calls looks for it only when its
+ * function's budget for tiering is used up, at most 2³⁰ units, which takes 0.5 to 1.3 s (compiled code, or a function too large to be compiled).
+ * To kill sooner would fail every other run in flight for a loop that is about to end; a run that is alone gets `graceMs`.
+ */
+const lateCpuMs = 1_800;
+/**
+ * A child whose main thread gets no CPU time is not wedged, on a busy machine; silence this long is a wedge whatever it used. Below the 5 s after
+ * which isolated-vm itself gives the isolate up, and could not say whose fault it was.
+ */
+const starvedMs = 4_000;
 const pingEveryMs = 200;
+/** Stands for the sequence of an entry where there is none. */
+const outside = 0;
 /** The child's process memory may reach this multiple of the isolate's limit above what it had when it was ready. */
 const memoryFactor = 4;
 
@@ -35,7 +46,8 @@ export class Watchdog {
   #pingSentAt = 0;
   #pongAt = 0;
   #ping = 0;
-  #cpuAtPing = 0;
+  /** The entry that was found past its time (`outside`: none was under way), and when that was by both clocks. */
+  #overdue: { sequence: number; at: number; cpuMs: number } | null = null;
 
   constructor(child: RuntimeChild, memoryMb: () => number, onVerdict: (verdict: Verdict) => void) {
     this.#child = child;
@@ -89,20 +101,27 @@ export class Watchdog {
   #wedgeVerdict(inFlight: BoardRun[], now: number): Verdict | null {
     const spent = mainThreadCpuMs(this.#child.pid);
     if (this.#pongAt >= this.#pingSentAt) {
+      this.#overdue = null;
       if (now - this.#pingSentAt < pingEveryMs) return null;
       this.#pingSentAt = now;
-      this.#cpuAtPing = spent ?? 0;
       this.#child.send(frameKind.ping, ++this.#ping);
       return null;
     }
     const silentMs = now - this.#pingSentAt;
     if (silentMs < graceMs) return null;
-    const isBusy = spent === null || spent - this.#cpuAtPing >= graceMs / 2;
-    if (!isBusy && silentMs < starvedMs) return null;
     const inside = lastEntered(inFlight);
+    if (inside && now - inside.enteredAt < inside.timeoutMs) return null;
+    // Never at first sight: the answer may have come while this process itself was kept from reading it.
+    if (this.#overdue?.sequence !== (inside?.sequence ?? outside)) {
+      this.#overdue = { sequence: inside?.sequence ?? outside, at: now, cpuMs: spent ?? 0 };
+      return null;
+    }
+    const lateMs = now - this.#overdue.at;
+    const usedMs = spent === null ? lateMs : spent - this.#overdue.cpuMs;
+    const isAlone = inside !== null && inFlight.length === 1;
+    if (usedMs < (isAlone ? graceMs : lateCpuMs) && lateMs < starvedMs) return null;
     if (!inside) return { guiltySlot: null, guilty: "crashed", others: "crashed", why: "the process that runs the kap stopped answering" };
-    if (now - inside.enteredAt < inside.timeoutMs + graceMs) return null;
-    const guilty = now > inside.wallDeadline ? "timeout" : "cpu-exceeded";
+    const guilty = inside.enteredAt + inside.timeoutMs > inside.wallDeadline ? "timeout" : "cpu-exceeded";
     return {
       guiltySlot: inside.slot,
       guilty,
