@@ -20,7 +20,7 @@ async function main(): Promise<void> {
   const deadline = Date.now() + settings.waitSeconds * 1_000;
   const { adminDatabaseUrl, databaseUrl } = settings;
   if (adminDatabaseUrl !== undefined) await whenThere(() => preparePlatformDatabase(adminDatabaseUrl, databaseUrl), deadline, log);
-  const postgres = connectPostgres({ url: databaseUrl, applicationName: "kapstone-migrate", max: 4 });
+  const postgres = connectPostgres({ url: databaseUrl, applicationName: "kapstone-migrate", max: 4, log, silenceMs: null });
   try {
     await whenThere(() => postgres.knex.raw("select 1"), deadline, log);
     const applied = await migrate(postgres, migrations);

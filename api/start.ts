@@ -58,7 +58,7 @@ export interface Api {
 export async function startApi(given: ApiConfig, ports: ApiPorts, log: Logger): Promise<Api> {
   const config = { ...given };
   readClaimKey(config.claimKey); // refused now, not at the first claim
-  const postgres = connectPostgres({ url: config.databaseUrl, applicationName: "kapstone-api", max: config.databaseConnections });
+  const postgres = connectPostgres({ url: config.databaseUrl, applicationName: "kapstone-api", max: config.databaseConnections, log });
   const addresses = createAddresses({ domain: config.domain, scheme: config.scheme, port: config.publicPort ?? config.port });
   const keyring = createKeyring(config.keys.map((key) => Buffer.from(key, "base64")));
   const mailFrom = config.mailFrom ?? `Kapstone <no-reply@${addresses.mailDomain}>`;

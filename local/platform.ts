@@ -194,7 +194,7 @@ async function freeListener(host: string, port: number, variable: string): Promi
 
 /** Brings the schema up to date, and forgets the runtimes of an earlier start: they were children of that process tree. */
 async function updateSchema(url: string, log: Logger, show: (line: string) => void): Promise<void> {
-  const postgres = connectPostgres({ url, applicationName: "kapstone-migrate", max: 4 });
+  const postgres = connectPostgres({ url, applicationName: "kapstone-migrate", max: 4, log, silenceMs: null });
   try {
     const applied = await migrate(postgres, migrations);
     if (applied.length > 0) show(`Updated the database: ${applied.length} ${applied.length === 1 ? "step" : "steps"}.`);

@@ -21,7 +21,7 @@ async function main(): Promise<void> {
   const log = createLogger("operator", { level: settings.logLevel });
   log.info({ settings: printableSettings(operatorSettings, settings) }, "configuration");
   const kubernetes = await connectKubernetes({ namespace: settings.namespace });
-  const postgres = connectPostgres({ url: settings.databaseUrl, applicationName: "kapstone-operator", max: 4 });
+  const postgres = connectPostgres({ url: settings.databaseUrl, applicationName: "kapstone-operator", max: 4, log });
   const keyring = createKeyring(settings.keys.map((key) => Buffer.from(key, "base64")));
   const objects = openObjects(settings);
   const registry = createMetrics("operator");

@@ -1,5 +1,7 @@
+import { Socket } from "node:net";
 import knex, { type Knex } from "knex";
 import pg from "pg";
+import type { Logger } from "./log.ts";
 
 export type { Pool, PoolClient } from "pg";
 export type { Knex };
@@ -8,6 +10,18 @@ export type { Knex };
 export type Db = Knex | Knex.Transaction;
 
 export const platformSchema = "kapstone";
+
+/**
+ * The server ends every statement of the general pool within a minute, and a transaction in which nothing happens. A connection that is silent for
+ * longer is dead, whatever the network says of it, and who waits on it is told.
+ */
+const statementMs = 60_000;
+const defaultSilenceMs = statementMs + 15_000;
+/** The same for the gateway's pool. */
+const hotStatementMs = 10_000;
+const hotQueryMs = hotStatementMs + 10_000;
+/** The kernel asks after an idle connection after this long, and gives it up some ten seconds later. */
+const keepAliveMs = 10_000;
 
 const int8 = 20;
 
@@ -24,6 +38,10 @@ export interface PostgresOptions {
   applicationName: string;
   /** Connections of the general pool; the hot pool has as many. */
   max?: number;
+  /** Takes what the pools have to say of their connections. */
+  log: Logger;
+  /** How long a server may say nothing before its connection is given up; null where a statement may take any time, as in migrations. */
+  silenceMs?: number | null;
 }
 
 /** The database connections of one process. */
@@ -41,33 +59,38 @@ export interface Postgres {
 
 /** Opens the pools of a process on the platform's schema. Nothing connects before the first statement. */
 export function connectPostgres(options: PostgresOptions): Postgres {
-  const max = options.max ?? 10;
+  const { log, max = 10, silenceMs = defaultSilenceMs } = options;
   const base = {
     connectionString: options.url,
     application_name: options.applicationName,
     types,
     connectionTimeoutMillis: 10_000,
     keepAlive: true,
+    keepAliveInitialDelayMillis: keepAliveMs,
   };
   const search = `-c search_path=${platformSchema},public`;
   const db = knex({
     client: "pg",
     connection: {
       ...base,
-      options: `${search} -c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000`,
+      ...(silenceMs === null ? {} : { stream: () => impatientSocket(silenceMs) }),
+      options: `${search} -c statement_timeout=${statementMs} -c idle_in_transaction_session_timeout=${statementMs}`,
     } as Knex.PgConnectionConfig,
     searchPath: [platformSchema, "public"],
     pool: { min: 0, max },
     acquireConnectionTimeout: 10_000,
+    log: knexLog(log),
   });
   const hot = new pg.Pool({
     ...base,
-    options: `${search} -c synchronous_commit=off -c statement_timeout=10000`,
+    options: `${search} -c synchronous_commit=off -c statement_timeout=${hotStatementMs}`,
+    ...(silenceMs === null ? {} : { query_timeout: Math.min(hotQueryMs, silenceMs) }),
     max,
     idleTimeoutMillis: 60_000,
   });
   // A connection that breaks while idle is replaced at the next use; without a listener it would end the process.
-  hot.on("error", () => undefined);
+  hot.on("error", (error) => log.warn({ err: error }, "an idle connection to the database broke"));
+  hot.on("connect", (client) => client.on("error", () => undefined)); // while it is held: its holder's next statement tells
   return {
     url: options.url,
     knex: db,
@@ -75,6 +98,24 @@ export function connectPostgres(options: PostgresOptions): Postgres {
     async close() {
       await Promise.all([db.destroy(), hot.end()]);
     },
+  };
+}
+
+/** A socket that breaks when nothing has come or gone on it for so long: Knex would wait for ever on a server whose packets no longer arrive. */
+function impatientSocket(silenceMs: number): Socket {
+  const socket = new Socket();
+  return socket.setTimeout(silenceMs, () => {
+    socket.destroy(new Error(`the database has said nothing for ${silenceMs / 1_000} seconds: its connection is given up`));
+  });
+}
+
+/** Knex's own words, which it would print as they are, as lines of the process's log. */
+function knexLog(log: Logger): Knex.Logger {
+  return {
+    debug: (message: unknown) => log.debug({ said: message }, "knex"),
+    warn: (message: unknown) => log.warn({ said: message }, "knex"),
+    error: (message: unknown) => log.error({ said: message }, "knex"),
+    deprecate: (message: unknown) => log.warn({ said: message }, "knex"),
   };
 }
 

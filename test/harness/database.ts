@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import pg from "pg";
 import { inject } from "vitest";
+import { createLogger } from "../../platform/log.ts";
 import { connectPostgres, type Postgres } from "../../platform/postgres.ts";
 import { databaseUrl, templateDatabase } from "./database-url.ts";
 
@@ -21,7 +22,8 @@ export async function createTestDatabase(): Promise<TestDatabase> {
   const name = `test_${randomBytes(8).toString("hex")}`;
   await runOnServer(serverUrl, `create database ${name} template ${templateDatabase}`);
   const url = databaseUrl(serverUrl, name);
-  const postgres = connectPostgres({ url, applicationName: "kapstone-test", max: 8 });
+  const log = createLogger("test-database", { level: "error" });
+  const postgres = connectPostgres({ url, applicationName: "kapstone-test", max: 8, log });
   return {
     url,
     superuserUrl: databaseUrl(inject("superuserUrl"), name),

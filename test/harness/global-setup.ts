@@ -34,7 +34,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await client.query(`create database ${templateDatabase}`);
     await client.end();
     await harden(databaseUrl(server.superuserUrl, templateDatabase));
-    const postgres = connectPostgres({ url: databaseUrl(server.url, templateDatabase), applicationName: "kapstone-test-template", max: 4 });
+    const url = databaseUrl(server.url, templateDatabase);
+    const postgres = connectPostgres({ url, applicationName: "kapstone-test-template", max: 4, log, silenceMs: null });
     await migrate(postgres, migrations);
     await postgres.close();
   } catch (error) {
