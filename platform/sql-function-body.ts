@@ -1,4 +1,5 @@
 import { parsePlPgSQLSync, parseSync } from "libpg-query";
+import { membersOf, type SqlNode } from "./sql-tree.ts";
 
 /** What is in the body of a function a program wants to make. */
 export interface FunctionBody {
@@ -8,8 +9,6 @@ export interface FunctionBody {
   refusal: string | null;
 }
 
-type Node = { [key: string]: unknown };
-
 const dynamic = "EXECUTE is refused in functions: what it would run cannot be checked. Write the statement itself.";
 const unreadable = (cause: string): string => `The function's body cannot be read: ${cause}.`;
 
@@ -17,7 +16,7 @@ const unreadable = (cause: string): string => `The function's body cannot be rea
  * Reads the body of a `CREATE FUNCTION` or `CREATE PROCEDURE` (its parse tree, and the whole text it came in). A body is text to PostgreSQL's grammar: what
  * may not be sent as a statement must not get in by it. `ALTER ROLE … PASSWORD` of its own role is the one that no privilege can forbid.
  */
-export function readFunctionBody(create: Node, sql: string): FunctionBody {
+export function readFunctionBody(create: SqlNode, sql: string): FunctionBody {
   const options = new Map<string, unknown>();
   for (const { DefElem } of (create.options as { DefElem: { defname: string; arg: unknown } }[] | undefined) ?? [])
     options.set(DefElem.defname, DefElem.arg);
@@ -39,20 +38,10 @@ const parsed = (sql: string): unknown[] => (parseSync(sql).stmts ?? []).map(({ s
 /** Walks the tree of a PL/pgSQL function: every statement it holds as text, and whether it makes statements from values. */
 function readPlpgsql(tree: unknown): FunctionBody {
   const statements: unknown[] = [];
-  const pending: unknown[] = [tree];
-  while (pending.length > 0) {
-    const node = pending.pop();
-    if (node === null || typeof node !== "object") continue;
-    if (Array.isArray(node)) {
-      for (const item of node) pending.push(item);
-      continue;
-    }
-    for (const [name, value] of Object.entries(node as Node)) {
-      if (name === "PLpgSQL_stmt_dynexecute" || name === "PLpgSQL_stmt_dynfors" || name === "dynquery")
-        return { statements: [], refusal: dynamic };
-      if (name === "sqlstmt") for (const statement of parsed(queryOf(value))) statements.push(statement);
-      pending.push(value);
-    }
+  for (const [name, value] of membersOf(tree)) {
+    if (name === "PLpgSQL_stmt_dynexecute" || name === "PLpgSQL_stmt_dynfors" || name === "dynquery")
+      return { statements: [], refusal: dynamic };
+    if (name === "sqlstmt") for (const statement of parsed(queryOf(value))) statements.push(statement);
   }
   return { statements, refusal: null };
 }

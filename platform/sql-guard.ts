@@ -1,5 +1,6 @@
 import { loadModule, parseSync } from "libpg-query";
 import { readFunctionBody } from "./sql-function-body.ts";
+import { membersOf, type SqlNode } from "./sql-tree.ts";
 
 /** A statement, a parameter or a result that the contract refuses. Always 422; `details` holds what PostgreSQL said, where it said something. */
 export class SqlRefusal extends Error {
@@ -14,8 +15,6 @@ export class SqlRefusal extends Error {
     this.details = details;
   }
 }
-
-type Node = { [key: string]: unknown };
 
 const maxSqlBytes = 256 * 1024;
 /** PostgreSQL's grammar is parsed recursively; deeper nesting than this is no program's honest need and would exhaust the parser's stack. */
@@ -150,39 +149,30 @@ function nesting(sql: string): number {
   return deepest;
 }
 
-/** Walks the tree without recursion: a long chain of operators is a deep tree although it has no bracket. */
+/** Looks at everything in a statement, the bodies of functions included. */
 function inspect(root: unknown, sql: string): SizeEffect {
-  const pending: unknown[] = [root];
+  const bodies: unknown[] = [];
   const effects: SizeEffect[] = [];
-  while (pending.length > 0) {
-    const node = pending.pop();
-    if (node === null || typeof node !== "object") continue;
-    if (Array.isArray(node)) {
-      for (const item of node) pending.push(item);
-      continue;
+  for (const [name, value] of membersOf(root, bodies)) {
+    if (/^[A-Z]/.test(name) && name.endsWith("Stmt")) {
+      refuseKind(name);
+      effects.push(effectOfKind[name] ?? "grows");
     }
-    for (const [name, value] of Object.entries(node as Node)) {
-      if (/^[A-Z]/.test(name) && name.endsWith("Stmt")) {
-        refuseKind(name);
-        effects.push(effectOfKind[name] ?? "grows");
-      }
-      if (name === "VacuumStmt") refuseVacuum(value as Node);
-      if (name === "intoClause") effects.push("grows");
-      if (name === "FuncCall") refuseFunction(value as Node);
-      if (name === "CreateFunctionStmt") {
-        const { statements, refusal } = readFunctionBody(value as Node, sql);
-        if (refusal !== null) throw new SqlRefusal("INVALID_SQL", refusal);
-        pending.push(statements);
-      }
-      if (name === "relpersistence" && value === "t") throw temporary();
-      pending.push(value);
+    if (name === "VacuumStmt") refuseVacuum(value as SqlNode);
+    if (name === "intoClause") effects.push("grows");
+    if (name === "FuncCall") refuseFunction(value as SqlNode);
+    if (name === "CreateFunctionStmt") {
+      const { statements, refusal } = readFunctionBody(value as SqlNode, sql);
+      if (refusal !== null) throw new SqlRefusal("INVALID_SQL", refusal);
+      bodies.push(statements);
     }
+    if (name === "relpersistence" && value === "t") throw temporary();
   }
   return mostEffect(effects);
 }
 
 /** Space that was freed comes back at once by VACUUM FULL; of a whole database, or with options that take others' resources, it is the server's business. */
-function refuseVacuum(vacuum: Node): void {
+function refuseVacuum(vacuum: SqlNode): void {
   const options = (vacuum.options as { DefElem?: { defname?: string } }[] | undefined) ?? [];
   const isPlain = options.every(({ DefElem }) => DefElem?.defname === "full" || DefElem?.defname === "analyze");
   if (!isPlain || !Array.isArray(vacuum.rels) || vacuum.rels.length === 0)
@@ -207,7 +197,7 @@ function refuseKind(name: string): void {
   );
 }
 
-function refuseFunction(call: Node): void {
+function refuseFunction(call: SqlNode): void {
   const parts = (call.funcname as { String?: { sval?: string } }[] | undefined) ?? [];
   const name = (parts.at(-1)?.String?.sval ?? "").toLowerCase();
   if (refusedFunctions.test(name))

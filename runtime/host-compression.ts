@@ -1,6 +1,6 @@
 /** gzip, deflate and deflate-raw for the guest's CompressionStream and DecompressionStream: one zlib stream per guest stream, on the thread pool. */
 import { createDeflate, createDeflateRaw, createGunzip, createGzip, createInflate, createInflateRaw } from "node:zlib";
-import type { OpAnswer } from "./host-ops.ts";
+import type { OpAnswer } from "./op-answer.ts";
 
 /** Streams one run may hold; each costs up to 300 KiB outside the isolate. */
 const maxStreams = 32;

@@ -13,7 +13,7 @@ import {
   randomBytes,
   webcrypto,
 } from "node:crypto";
-import type { OpAnswer } from "./host-ops.ts";
+import type { OpAnswer } from "./op-answer.ts";
 
 const { subtle } = webcrypto;
 

@@ -5,11 +5,7 @@
 import { createHostCompression } from "./host-compression.ts";
 import { createHostCrypto } from "./host-crypto.ts";
 import { syncOps } from "./host-sync-ops.ts";
-
-export interface OpAnswer {
-  text?: string;
-  bytes?: ArrayBuffer;
-}
+import type { OpAnswer } from "./op-answer.ts";
 
 export interface HostOps {
   /** Answers at once and never throws: bytes, or text behind `=`, or an error's JSON `{name, message, code?}` behind `!`. */

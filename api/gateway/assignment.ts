@@ -1,32 +1,14 @@
 import { createHash, type KeyObject, sign } from "node:crypto";
+import type { AssignmentHead } from "#platform/assignment.ts";
 import { readClaimKey } from "#platform/claim-keys.ts";
 import type { Deps } from "../deps.ts";
 import { assignmentOf } from "../services/kaps/assignment.ts";
 import { effectiveSecrets } from "../services/secrets/secrets.ts";
-import { type KapLimits, kapLimits } from "./limits.ts";
+import { kapLimits } from "./limits.ts";
 
-/** What a runtime is given to serve a kap: its program, its secrets, its database login, its way back to the API. */
-export interface Assignment {
-  iat: number;
-  exp: number;
-  runtime_id: string;
-  kap_id: string;
-  org_id: string;
-  slug: string;
-  name: string;
-  address: string;
-  revision: number;
-  version_id: string;
-  program: { bundle_bytes: number; map_bytes: number; cache_bytes: number; sha256: string };
-  triggers: { id: string; kind: "request" | "schedule" | "inbox"; file_path: string }[];
-  secrets: Record<string, string>;
-  database: { host: string; port: number; database: string; user: string; password: string; schema: string };
-  api: { url: string; token: string };
-  limits: KapLimits;
-}
-
+/** What a runtime is given to serve a kap: its secrets, its database login, its way back to the API, and its program. */
 export interface ComposedAssignment {
-  assignment: Assignment;
+  assignment: AssignmentHead;
   programBytes: Buffer;
 }
 
@@ -65,7 +47,7 @@ export async function composeAssignment(deps: Deps, kapId: string, runtime: { id
   const program = [Buffer.from(kap.bundle), Buffer.from(kap.bundle_map ?? ""), kap.code_cache ?? Buffer.alloc(0)] as const;
   const programBytes = Buffer.concat(program);
   const [bundle, map, cache] = program;
-  const assignment: Assignment = {
+  const assignment: AssignmentHead = {
     iat: now,
     exp: now + validSeconds,
     runtime_id: runtime.id,

@@ -1,26 +1,5 @@
+import type { KapLimits } from "#platform/assignment.ts";
 import type { ApiConfig } from "../config.ts";
-
-/** What a run may use (decided §7.2), as the runtime is told it. */
-export interface KapLimits {
-  memory_mb: number;
-  request_wall_ms: number;
-  background_wall_ms: number;
-  request_cpu_ms: number;
-  background_cpu_ms: number;
-  request_body_bytes: number;
-  response_body_bytes: number;
-  concurrency: number;
-  queue: number;
-  fetches: number;
-  fetch_bytes: number;
-  log_lines: number;
-  log_line_bytes: number;
-  db_statement_ms: number;
-  db_rows: number;
-  db_result_bytes: number;
-  db_bytes: number;
-  store_object_bytes: number;
-}
 
 const mebibyte = 1024 * 1024;
 

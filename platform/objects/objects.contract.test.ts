@@ -1,114 +1,19 @@
-import { type ChildProcess, spawn } from "node:child_process";
-import { createHash, randomBytes, randomUUID } from "node:crypto";
-import { once } from "node:events";
-import { mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { randomBytes } from "node:crypto";
 import { Readable } from "node:stream";
 import { buffer, text } from "node:stream/consumers";
-import { setFlagsFromString } from "node:v8";
-import { runInNewContext } from "node:vm";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { fileSystemObjects } from "./files.ts";
-import { type S3Options, s3Objects } from "./s3.ts";
-import { NoSuchBucket, ObjectExists, type ObjectStore, ObjectTooLarge, RangeNotSatisfiable } from "./store.ts";
+import { beforeEach, expect, test } from "vitest";
+import { describeStores } from "./contract-ground.ts";
+import { NoSuchBucket, ObjectExists, type ObjectStore, RangeNotSatisfiable } from "./store.ts";
 
 const mebibyte = 1024 * 1024;
 
-/** One contract for every adapter. The S3 half runs where `S3_ENDPOINT` (and S3_REGION, S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY) name a server. */
-interface Subject {
-  objects: ObjectStore;
-  /** A store of the same kind that cannot work. */
-  broken: ObjectStore;
-  /** What a child process needs to open the same store. */
-  forChild: object;
-  close(): Promise<void>;
-}
-
-async function fileSystem(): Promise<Subject> {
-  const folder = await mkdtemp(join(tmpdir(), "objects-"));
-  const root = join(folder, "root");
-  const file = join(folder, "file");
-  await writeFile(file, "");
-  return {
-    objects: fileSystemObjects(root),
-    broken: fileSystemObjects(join(file, "root")),
-    forChild: { root },
-    close: async () => {
-      // Whatever the keys were, nothing stands beside the root.
-      expect((await readdir(folder)).sort()).toEqual(["file", "root"]);
-      await rm(folder, { recursive: true });
-    },
-  };
-}
-
-async function s3(endpoint: string): Promise<Subject> {
-  const options: S3Options = {
-    endpoint,
-    region: process.env.S3_REGION ?? "us-east-1",
-    accessKeyId: process.env.S3_ACCESS_KEY_ID ?? "",
-    secretAccessKey: process.env.S3_SECRET_ACCESS_KEY ?? "",
-    forcePathStyle: true,
-    bucketPrefix: `t${randomBytes(4).toString("hex")}-`,
-  };
-  const objects = s3Objects(options);
-  const broken = s3Objects({ ...options, endpoint: "http://127.0.0.1:1" });
-  return {
-    objects,
-    broken,
-    forChild: { s3: options },
-    close: async () => {
-      objects.close();
-      broken.close();
-    },
-  };
-}
-
-describe("objects in a folder", () => contract(fileSystem));
-const endpoint = process.env.S3_ENDPOINT;
-if (endpoint) describe("objects in S3", () => contract(() => s3(endpoint)));
-else console.info("S3_ENDPOINT is not set: the object store's contract is tested on the file system only.");
-
-function contract(open: () => Promise<Subject>): void {
-  let subject: Subject;
+describeStores((ground) => {
+  const { fill, further, listAll, read } = ground;
   let objects: ObjectStore;
   let bucket: string;
-  const buckets: string[] = [];
-
-  beforeAll(async () => {
-    subject = await open();
-    objects = subject.objects;
+  beforeEach(() => {
+    ({ objects, bucket } = ground);
   });
-  beforeEach(async () => {
-    bucket = `kap-${randomBytes(8).toString("hex")}`;
-    buckets.push(bucket);
-    await objects.ensureBucket(bucket);
-  });
-  afterAll(async () => {
-    for (const used of buckets) await objects.deleteBucket(used);
-    await subject.close();
-  });
-
-  async function read(key: string, range?: { start: number; end: number }): Promise<string | null> {
-    const found = await objects.get(bucket, key, range ? { range } : {});
-    return found && (await buffer(found.body)).toString();
-  }
-  async function listAll(options: { prefix?: string; after?: string; limit?: number } = {}): Promise<string[]> {
-    const keys: string[] = [];
-    for (let after: string | null = options.after ?? ""; after !== null; ) {
-      const page: Awaited<ReturnType<ObjectStore["list"]>> = await objects.list(bucket, { ...options, after });
-      keys.push(...page.objects.map((object) => object.key));
-      after = page.next;
-    }
-    return keys;
-  }
-  async function fill(keys: string[]): Promise<void> {
-    const queue = keys.values();
-    const work = async () => {
-      for (const key of queue) await objects.put(bucket, key, Buffer.from(key));
-    };
-    await Promise.all(Array.from({ length: 24 }, work));
-  }
 
   test("what was put is read back with its size, content type, tag and time", async () => {
     const content = randomBytes(100_000);
@@ -266,157 +171,6 @@ function contract(open: () => Promise<Subject>): void {
     expect(await listAll({ prefix: `${long}3` })).toEqual(keys.filter((key) => key.startsWith(`${long}3`)));
   });
 
-  test("96 MiB stream in and out in constant memory", async () => {
-    setFlagsFromString("--expose-gc");
-    const gc = runInNewContext("gc") as () => void;
-    const chunk = randomBytes(mebibyte);
-    let peakBytes = 0;
-    const sample = () => {
-      gc();
-      peakBytes = Math.max(peakBytes, process.memoryUsage().arrayBuffers);
-    };
-    sample();
-    const before = peakBytes;
-    async function* body() {
-      for (let n = 0; n < 96; n += 1) {
-        if (n % 8 === 0) sample();
-        yield chunk;
-      }
-    }
-    const stored = await objects.put(bucket, "large", Readable.from(body()));
-    expect(stored.sizeBytes).toBe(96 * mebibyte);
-    const found = (await objects.get(bucket, "large"))!;
-    const expected = createHash("sha256");
-    for (let n = 0; n < 96; n += 1) expected.update(chunk);
-    const actual = createHash("sha256");
-    let sinceSample = 0;
-    for await (const piece of found.body as AsyncIterable<Buffer>) {
-      actual.update(piece);
-      sinceSample += piece.length;
-      if (sinceSample > 8 * mebibyte) {
-        sample();
-        sinceSample = 0;
-      }
-    }
-    expect(actual.digest("hex")).toBe(expected.digest("hex"));
-    expect((peakBytes - before) / mebibyte).toBeLessThan(40);
-  });
-
-  test.each([1_000, 7 * mebibyte])(
-    "a body of more than %i bytes is refused while it streams, and what was there stays",
-    async (maxBytes) => {
-      await objects.put(bucket, "a", Buffer.from("before"));
-      let givenBytes = 0;
-      async function* endless() {
-        for (;;) {
-          givenBytes += 65_536;
-          yield Buffer.alloc(65_536);
-        }
-      }
-      const source = Readable.from(endless());
-      const refused = await objects.put(bucket, "a", source, { maxBytes }).catch((error: unknown) => error);
-      expect(refused).toBeInstanceOf(ObjectTooLarge);
-      expect((refused as ObjectTooLarge).maxBytes).toBe(maxBytes);
-      expect(source.destroyed).toBe(true);
-      expect(givenBytes).toBeLessThan(maxBytes + 8 * mebibyte);
-      await expect(objects.put(bucket, "b", Readable.from(endless()), { maxBytes, ifAbsent: true })).rejects.toBeInstanceOf(ObjectTooLarge);
-      expect(await read("a")).toBe("before");
-      expect(await listAll()).toEqual(["a"]);
-      expect((await objects.put(bucket, "c", Buffer.alloc(maxBytes), { maxBytes })).sizeBytes).toBe(maxBytes);
-      expect(await objects.sweep(bucket, new Date(Date.now() + 60_000))).toBe(0);
-    },
-  );
-
-  test.each([10, 6 * mebibyte])("a body that fails after %i bytes, ends early or is aborted leaves nothing", async (sizeBytes) => {
-    async function* failing() {
-      yield Buffer.alloc(sizeBytes);
-      throw new Error("the caller went away");
-    }
-    await expect(objects.put(bucket, "a", Readable.from(failing()))).rejects.toThrow("the caller went away");
-
-    const cut = new Readable({ read() {} });
-    cut.push(Buffer.alloc(sizeBytes));
-    setImmediate(() => cut.destroy());
-    await expect(objects.put(bucket, "a", cut)).rejects.toThrow();
-
-    const abort = new AbortController();
-    const waiting = new Readable({
-      read() {
-        setImmediate(() => abort.abort(new Error("too slow")));
-      },
-    });
-    waiting.push(Buffer.alloc(sizeBytes));
-    await expect(objects.put(bucket, "a", waiting, { signal: abort.signal })).rejects.toThrow();
-    expect(waiting.destroyed).toBe(true);
-    await expect(objects.put(bucket, "a", Buffer.from("x"), { signal: abort.signal })).rejects.toThrow("too slow");
-
-    const dead = new Readable({ read() {} });
-    dead.destroy(new Error("dead on arrival"));
-    await expect(objects.put(bucket, "a", dead)).rejects.toThrow("dead on arrival");
-
-    expect(await objects.head(bucket, "a")).toBeNull();
-    expect(await listAll()).toEqual([]);
-    expect(await objects.sweep(bucket, new Date(Date.now() + 60_000))).toBe(0);
-  });
-
-  test("an aborted read ends with an error", async () => {
-    await objects.put(bucket, "a", Buffer.alloc(8 * mebibyte));
-    const abort = new AbortController();
-    const found = (await objects.get(bucket, "a", { signal: abort.signal }))!;
-    abort.abort();
-    await expect(buffer(found.body)).rejects.toThrow();
-    await expect(objects.get(bucket, "a", { signal: abort.signal })).rejects.toThrow();
-  });
-
-  test("readers during overwrites see one whole version each, with its own tag and type", async () => {
-    const bodies = ["A", "B", "C"].map((letter, n) => Buffer.alloc(300_000 + n * 50_000, letter));
-    const put = (n: number) => objects.put(bucket, "a", Readable.from([bodies[n % 3]!]), { contentType: `text/${"abc"[n % 3]}` });
-    await put(0);
-    let isWriting = true;
-    const write = async () => {
-      for (let n = 1; n <= 40; n += 1) await put(n);
-      isWriting = false;
-    };
-    const readWhole = async () => {
-      while (isWriting) {
-        const found = (await objects.get(bucket, "a"))!;
-        const content = await buffer(found.body);
-        const n = content[0]! - 65;
-        expect(content.equals(bodies[n]!)).toBe(true);
-        expect([found.sizeBytes, found.contentType]).toEqual([content.length, `text/${"abc"[n]}`]);
-      }
-    };
-    await Promise.all([write(), readWhole(), readWhole()]);
-    const open = (await objects.get(bucket, "a"))!;
-    await put(41);
-    await objects.delete(bucket, "a");
-    expect((await buffer(open.body)).equals(bodies[40 % 3]!)).toBe(true);
-  });
-
-  test("a process killed in the middle of a put leaves what was there, and a later sweep removes the rest", async () => {
-    await objects.put(bucket, "a", Buffer.from("before"));
-    const child: ChildProcess = spawn(process.execPath, [
-      join(import.meta.dirname, "killed-put.child.ts"),
-      JSON.stringify({ ...subject.forChild, bucket, key: "a" }),
-    ]);
-    const failed: Buffer[] = [];
-    child.stderr?.on("data", (line: Buffer) => failed.push(line));
-    await Promise.race([
-      once(child.stdout!, "data"),
-      once(child, "exit").then(() => Promise.reject(new Error(Buffer.concat(failed).toString()))),
-    ]);
-    const ended = once(child, "exit");
-    child.kill("SIGKILL");
-    await ended;
-    expect(await read("a")).toBe("before");
-    expect(await listAll()).toEqual(["a"]);
-    expect(await objects.sweep(bucket, new Date(Date.now() - 3_600_000))).toBe(0);
-    expect(await objects.sweep(bucket, new Date(Date.now() + 60_000))).toBe(1);
-    expect(await objects.sweep(bucket, new Date(Date.now() + 60_000))).toBe(0);
-    await objects.put(bucket, "a", Buffer.from("after"));
-    expect(await read("a")).toBe("after");
-  });
-
   test("a bucket goes with all in it; an absent one has nothing, takes nothing, and may be deleted again", async () => {
     await fill(Array.from({ length: 1_050 }, (_, n) => `deep/${n}`));
     await objects.deleteBucket(bucket);
@@ -433,9 +187,7 @@ function contract(open: () => Promise<Subject>): void {
   });
 
   test("buckets do not see each other", async () => {
-    const other = `kap-${randomUUID()}`;
-    buckets.push(other);
-    await objects.ensureBucket(other);
+    const other = await further();
     await objects.put(other, "a", Buffer.from("theirs"));
     expect(await read("a")).toBeNull();
     expect(await listAll()).toEqual([]);
@@ -443,6 +195,6 @@ function contract(open: () => Promise<Subject>): void {
 
   test("check passes where the store works and throws where it cannot", async () => {
     await objects.check();
-    await expect(subject.broken.check()).rejects.toThrow();
+    await expect(ground.subject.broken.check()).rejects.toThrow();
   });
-}
+});

@@ -1,21 +1,11 @@
 /** The host's side of the bridge as the kit sees it: the captured callbacks, and asynchronous calls on top of them. */
+import type { GuestCallbacks } from "../seam/guest-callbacks.ts";
 import { DOMException, isDomExceptionName } from "./dom-exception.ts";
 import { OwnedMap } from "./owned-map.ts";
 import { defineProperty, hasOwn, jsonParse, NativePromise, ownKeys, plainProperty, stringSlice } from "./primordials.ts";
 import { wireJson } from "./wire-json.ts";
 
-export interface Host {
-  respond(runKey: number, status: number, headersFlatJson: string, body: string | ArrayBuffer | undefined, more: boolean): void;
-  chunk(runKey: number, data: ArrayBuffer | string): boolean;
-  end(runKey: number): void;
-  fail(runKey: number, kind: string, detail: string): void;
-  done(runKey: number): void;
-  call(callId: number, runKey: number, op: string, text: string, bytes: ArrayBuffer | undefined): void;
-  sync(op: string, text: string, bytes: ArrayBuffer | undefined): string | ArrayBuffer;
-  log(runKey: number, level: string, text: string): void;
-  startTimer(timerId: number, runKey: number, delayMs: number, repeat: boolean): void;
-  stopTimer(timerId: number): void;
-}
+export type Host = Omit<GuestCallbacks, "now">;
 
 /** The host's callbacks. Never handed to anything a program can reach. */
 export let host: Host;

@@ -1,13 +1,11 @@
 // biome-ignore-all lint/complexity/noArguments: the standards tell a missing argument from an undefined one
 /** Request (Fetch §5.4). One that came from the host holds the raw parts and makes headers, signal and body when they are asked for. */
 import { type AbortSignal, abortSignal, newSignal, whenAborted } from "./abort.ts";
-import type { Blob } from "./blob.ts";
-import { Body, type BodyInit, type Bytes, extractBody } from "./body.ts";
+import { Body, type BodyInit, extractBody } from "./body.ts";
+import { type BodyMembers, defineBodyMembers } from "./body-members.ts";
 import { DOMException } from "./dom-exception.ts";
-import type { FormData } from "./form-data.ts";
 import { appendTo, combined, copyFlat, fill, flatOf, guardHeaders, Headers, type HeadersInit, headersOfFlat } from "./headers.ts";
 import { jsonStringify, objectCreate, regExpExec, toUpperCase } from "./primordials.ts";
-import type { ReadableStream } from "./streams.ts";
 import { normalAddress, type URL } from "./url.ts";
 
 type Redirect = "follow" | "error" | "manual";
@@ -70,6 +68,9 @@ const noInit = objectCreate(null) as RequestInit;
 /** Passed by the kit itself in place of an address. */
 const blank = Symbol("blank");
 
+export interface Request extends BodyMembers {}
+
+// biome-ignore lint/suspicious/noUnsafeDeclarationMerging: the members are defined in the static block
 export class Request {
   #method = "GET";
   #url = "";
@@ -82,6 +83,11 @@ export class Request {
   #init: RequestInit | null = null;
 
   static {
+    defineBodyMembers(
+      Request.prototype,
+      (request) => request.#body,
+      (request) => request.#contentType(),
+    );
     requestFromHost = (method, url, headers, body) => {
       const request = new Request(blank as unknown as string);
       request.#method = method;
@@ -160,12 +166,6 @@ export class Request {
     this.#headers ??= headersOfFlat(this.#flat ?? [], "immutable");
     return this.#headers;
   }
-  get body(): ReadableStream<Bytes> | null {
-    return this.#body.asStream();
-  }
-  get bodyUsed(): boolean {
-    return this.#body.isUsed;
-  }
   get signal(): AbortSignal {
     if (this.#signal === null) {
       this.#signal = newSignal();
@@ -225,25 +225,6 @@ export class Request {
     else whenAborted(signal, () => abortSignal(own, signal.reason));
     copy.#signal = own;
     return copy;
-  }
-
-  async arrayBuffer(): Promise<ArrayBuffer> {
-    return (await this.#body.bytes()).buffer;
-  }
-  async bytes(): Promise<Bytes> {
-    return await this.#body.bytes();
-  }
-  async text(): Promise<string> {
-    return await this.#body.text();
-  }
-  async json(): Promise<unknown> {
-    return await this.#body.json();
-  }
-  async blob(): Promise<Blob> {
-    return await this.#body.blob(this.#contentType());
-  }
-  async formData(): Promise<FormData> {
-    return await this.#body.formData(this.#contentType());
   }
 
   #contentType(): string | null {

@@ -1,11 +1,9 @@
 /** Response (Fetch §5.5). A text, JSON or byte body goes to the host in one crossing; headers exist only when somebody names one. */
-import type { Blob } from "./blob.ts";
-import { Body, type BodyInit, type Bytes, completeBody, extractBody } from "./body.ts";
-import type { FormData } from "./form-data.ts";
+import { Body, type BodyInit, completeBody, extractBody } from "./body.ts";
+import { type BodyMembers, defineBodyMembers } from "./body-members.ts";
 import { appendTo, combined, copyFlat, fill, flatJson, flatOf, guardHeaders, Headers, type HeadersInit, headersOfFlat } from "./headers.ts";
 import { host } from "./host.ts";
 import { jsonStringify, regExpExec } from "./primordials.ts";
-import type { ReadableStream } from "./streams.ts";
 import { normalAddress, type URL } from "./url.ts";
 
 export interface ResponseInit {
@@ -37,6 +35,9 @@ const jsonHeaders = '["content-type","application/json"]';
 
 const emptyBody = Symbol("empty");
 
+export interface Response extends BodyMembers {}
+
+// biome-ignore lint/suspicious/noUnsafeDeclarationMerging: the members are defined in the static block
 export class Response {
   #status = 200;
   #statusText = "";
@@ -47,6 +48,11 @@ export class Response {
   #redirected = false;
 
   static {
+    defineBodyMembers(
+      Response.prototype,
+      (response) => response.#body,
+      (response) => response.#contentType(),
+    );
     isResponse = (value): value is Response => typeof value === "object" && value !== null && #status in value;
     responseFromHost = (head, body) => {
       const response = new Response(emptyBody as unknown as null);
@@ -170,12 +176,6 @@ export class Response {
     }
     return this.#headers;
   }
-  get body(): ReadableStream<Bytes> | null {
-    return this.#body.asStream();
-  }
-  get bodyUsed(): boolean {
-    return this.#body.isUsed;
-  }
 
   clone(): Response {
     const copy = new Response(emptyBody as unknown as null);
@@ -188,25 +188,6 @@ export class Response {
     if (this.#headers !== null)
       copy.#headers = headersOfFlat(copyFlat(flatOf(this.#headers)), this.#type === "default" ? "response" : "immutable");
     return copy;
-  }
-
-  async arrayBuffer(): Promise<ArrayBuffer> {
-    return (await this.#body.bytes()).buffer;
-  }
-  async bytes(): Promise<Bytes> {
-    return await this.#body.bytes();
-  }
-  async text(): Promise<string> {
-    return await this.#body.text();
-  }
-  async json(): Promise<unknown> {
-    return await this.#body.json();
-  }
-  async blob(): Promise<Blob> {
-    return await this.#body.blob(this.#contentType());
-  }
-  async formData(): Promise<FormData> {
-    return await this.#body.formData(this.#contentType());
   }
 
   get [Symbol.toStringTag](): string {

@@ -1,5 +1,4 @@
 import type { ServerResponse } from "node:http";
-import ivm from "isolated-vm";
 import { type BoardWriter, boardSlots } from "../seam/flight-board.ts";
 import { frameKind } from "../seam/frames.ts";
 import type { ProgramParts } from "../seam/program-bytes.ts";
@@ -11,7 +10,9 @@ import type { SupervisorLink } from "./link.ts";
 import type { Program } from "./program.ts";
 import { Programs } from "./programs.ts";
 import { type Arrival, openRun, type Run, runEnd } from "./run.ts";
+import type { RunControl } from "./run-control.ts";
 import type { Entry, EntryArgument, Sandbox } from "./sandbox.ts";
+import { transferred } from "./transferred.ts";
 import { runHead, scheduledAnswer } from "./trigger-heads.ts";
 
 const sweepMs = 50;
@@ -23,7 +24,7 @@ const maxDryRuns = 4;
 /**
  * Runs programs: takes arrivals, enters the isolate on their behalf with what is left of their CPU time, ends them by answer, failure or limit, and hands their records over.
  */
-export class Engine {
+export class Engine implements RunControl {
   readonly runs = new Map<number, Run>();
   isLost = false;
   onIdle: (() => void) | null = null;
@@ -346,9 +347,4 @@ export class Engine {
     }
     if (this.runs.size > 0) this.#sweeper = setTimeout(this.#sweep, sweepMs);
   };
-}
-
-/** Moves bytes into the isolate without a second copy; the buffer here is empty afterwards. */
-export function transferred(bytes: ArrayBuffer): ivm.Copy<ArrayBuffer> {
-  return new ivm.ExternalCopy(bytes, { transferOut: true }).copyInto({ release: true, transferIn: true });
 }

@@ -1,10 +1,11 @@
 import { createHostOps } from "../host-ops.ts";
 import { frameKind } from "../seam/frames.ts";
-import { type Engine, transferred } from "./engine.ts";
+import type { GuestCallbacks } from "../seam/guest-callbacks.ts";
 import type { SupervisorLink } from "./link.ts";
 import { BodyTooLarge } from "./request-body.ts";
 import type { Run } from "./run.ts";
-import type { GuestCallbacks } from "./sandbox.ts";
+import type { RunControl } from "./run-control.ts";
+import { transferred } from "./transferred.ts";
 
 /** Timers a run may have pending; the one that goes further ends its run. */
 const maxTimers = 10_000;
@@ -28,13 +29,13 @@ const errorText = (error: unknown): string => {
 
 /** Answers what programs ask of the host: some here (bodies, timers, crypto, compression), the rest by the supervisor, which has the credentials. */
 export class GuestBridge {
-  readonly #engine: Engine;
+  readonly #engine: RunControl;
   readonly #link: SupervisorLink;
   readonly #ops = createHostOps();
   readonly #calls = new Map<number, PendingCall>();
   #nextCall = 0;
 
-  constructor(engine: Engine, link: SupervisorLink) {
+  constructor(engine: RunControl, link: SupervisorLink) {
     this.#engine = engine;
     this.#link = link;
   }

@@ -1,4 +1,4 @@
-import type { KapLimits } from "../seam/assignment.ts";
+import type { KapLimits } from "#platform/assignment.ts";
 import type { LogLine } from "../seam/records.ts";
 
 const levels = new Set(["debug", "info", "warn", "error"]);

@@ -1,4 +1,4 @@
-import type { AssignedTrigger } from "../seam/assignment.ts";
+import type { AssignedTrigger } from "#platform/assignment.ts";
 import type { ProgramParts } from "../seam/program-bytes.ts";
 import type { CodeCacheState, LoadHead } from "../seam/records.ts";
 import { secretRedactor } from "../seam/redaction.ts";

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { AssignedTrigger, KapLimits } from "../seam/assignment.ts";
+import type { AssignedTrigger, KapLimits } from "#platform/assignment.ts";
 import type { LogLine, Outcome, RunEnd } from "../seam/records.ts";
 import { Answer } from "./answer.ts";
 import { LogBook } from "./log-book.ts";

@@ -1,22 +1,8 @@
 import ivm from "isolated-vm";
+import type { GuestCallbacks } from "../seam/guest-callbacks.ts";
 import type { ProgramParts } from "../seam/program-bytes.ts";
 import type { CodeCacheState } from "../seam/records.ts";
 import { bundleName } from "./stack-map.ts";
-
-/** What the guest kit may call. Every function is synchronous and must never throw: a stack would show the host's files. */
-export interface GuestCallbacks {
-  respond(runKey: number, status: number, headersJson: string, body: string | ArrayBuffer | undefined, more: boolean): void;
-  chunk(runKey: number, data: string | ArrayBuffer): boolean;
-  end(runKey: number): void;
-  fail(runKey: number, kind: string, detail: string): void;
-  done(runKey: number): void;
-  call(callId: number, runKey: number, op: string, text: string, bytes: ArrayBuffer | undefined): void;
-  sync(op: string, text: string, bytes: ArrayBuffer | undefined): string | ArrayBuffer;
-  log(runKey: number, level: string, text: string): void;
-  startTimer(timerId: number, runKey: number, delayMs: number, repeat: boolean): void;
-  stopTimer(timerId: number): void;
-  now(): number;
-}
 
 const entryNames = ["run", "settle", "timer", "abort", "forget", "secrets", "rejection"] as const;
 type EntryName = (typeof entryNames)[number];

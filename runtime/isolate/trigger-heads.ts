@@ -1,4 +1,4 @@
-import type { AssignedTrigger } from "../seam/assignment.ts";
+import type { AssignedTrigger } from "#platform/assignment.ts";
 import type { Outcome } from "../seam/records.ts";
 import type { Answer } from "./answer.ts";
 import type { Program } from "./program.ts";

@@ -1,69 +1,9 @@
 import { type KeyObject, verify } from "node:crypto";
-import * as z from "zod";
+import { type AssignmentHead, assignmentSchemas } from "#platform/assignment.ts";
 import { isProgram } from "./program-bytes.ts";
 
-const count = z.number().int().positive();
-
-/** The limits of one kap's runs (decided §7.2). They arrive in every assignment; the runtime has no defaults of its own. */
-export const kapLimits = z.object({
-  memory_mb: count,
-  request_wall_ms: count,
-  background_wall_ms: count,
-  request_cpu_ms: count,
-  background_cpu_ms: count,
-  request_body_bytes: count,
-  response_body_bytes: count,
-  concurrency: count,
-  queue: z.number().int().nonnegative(),
-  fetches: count,
-  fetch_bytes: count,
-  log_lines: count,
-  log_line_bytes: count,
-  db_statement_ms: count,
-  db_rows: count,
-  db_result_bytes: count,
-  db_bytes: count,
-  store_object_bytes: count,
-});
-export type KapLimits = z.infer<typeof kapLimits>;
-
-const trigger = z.object({ id: z.string(), kind: z.enum(["request", "schedule", "inbox"]), file_path: z.string() });
-export type AssignedTrigger = z.infer<typeof trigger>;
-
-const database = z.object({
-  host: z.string(),
-  port: z.number().int(),
-  database: z.string(),
-  user: z.string(),
-  password: z.string(),
-  schema: z.string(),
-});
-
-const size = z.number().int().nonnegative();
-const program = z.object({ bundle_bytes: size, map_bytes: size, cache_bytes: size, sha256: z.string() });
-
-/** The signed part of an assignment. */
-export const assignmentSchema = z.object({
-  iat: z.number(),
-  exp: z.number(),
-  boot_id: z.string().optional(),
-  runtime_id: z.string(),
-  kap_id: z.string(),
-  org_id: z.string(),
-  slug: z.string(),
-  name: z.string(),
-  address: z.string(),
-  revision: z.number().int().nonnegative(),
-  version_id: z.string(),
-  program,
-  triggers: z.array(trigger),
-  secrets: z.record(z.string(), z.string()),
-  database,
-  api: z.object({ url: z.url(), token: z.string() }),
-  limits: kapLimits,
-});
 /** Everything a generic runtime needs to become one kap's. Signed by the api; holds secrets, so it is never logged. */
-export type Assignment = z.infer<typeof assignmentSchema> & {
+export type Assignment = AssignmentHead & {
   /** Bundle, map and code cache, as `program` tells their lengths. */
   programBytes: Buffer;
 };
@@ -90,7 +30,7 @@ export function openAssignment(body: Buffer, key: KeyObject, bootId: string, now
     throw new AssignmentRefused("the assignment's header must be exactly EdDSA and kap-assignment");
   if (!verify(null, Buffer.from(`${head}.${payload}`, "ascii"), key, Buffer.from(signature, "base64url")))
     throw new AssignmentRefused("the assignment's signature does not hold: it was not signed by this platform's api");
-  const parsed = assignmentSchema.safeParse(parseJson(Buffer.from(payload, "base64url").toString("utf8"), "payload"));
+  const parsed = assignmentSchemas.head.safeParse(parseJson(Buffer.from(payload, "base64url").toString("utf8"), "payload"));
   if (!parsed.success) {
     const issue = parsed.error.issues[0];
     throw new AssignmentRefused(`the assignment is malformed at ${issue?.path.join(".") ?? "its root"}: ${issue?.message ?? "unknown"}`);
@@ -105,7 +45,7 @@ export function openAssignment(body: Buffer, key: KeyObject, bootId: string, now
 
 /** Does once what the first `openAssignment` would pay for: the schemas compile on their first use, and so does the signature's algorithm. */
 export function warmAssignments(key: KeyObject): void {
-  for (const schema of [assignmentSchema, kapLimits, trigger, database, program]) schema.safeParse({});
+  for (const schema of Object.values(assignmentSchemas)) schema.safeParse({});
   verify(null, Buffer.alloc(1), key, Buffer.alloc(64));
 }
 

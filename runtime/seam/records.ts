@@ -1,19 +1,10 @@
-import type { AssignedTrigger, KapLimits } from "./assignment.ts";
+import type { AssignedTrigger, KapLimits } from "#platform/assignment.ts";
+import { type RuntimeOutcome, runtimeOutcomes } from "#platform/run-outcome.ts";
 import type { ProgramSizes } from "./program-bytes.ts";
 
-/** How a run ended (decided §7.3), as far as a runtime can tell. */
-export const outcomes = [
-  "ok",
-  "error",
-  "timeout",
-  "cpu-exceeded",
-  "memory-exceeded",
-  "response-too-large",
-  "client-gone",
-  "refused",
-  "crashed",
-] as const;
-export type Outcome = (typeof outcomes)[number];
+/** How a run ended, as far as a runtime can tell. */
+export type Outcome = RuntimeOutcome;
+export const outcomes = runtimeOutcomes;
 
 /** Where a run's time went, in milliseconds. `host_ms` is the sum of the waits for host calls, which may overlap. */
 export interface Phases {

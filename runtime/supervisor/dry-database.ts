@@ -1,11 +1,11 @@
 import pg from "pg";
+import type { KapLimits } from "#platform/assignment.ts";
 import { DatabaseQuota } from "#platform/database-quota.ts";
 import type { Logger } from "#platform/log.ts";
 import { checkStatement, loadSqlGuard, SqlRefusal } from "#platform/sql-guard.ts";
 import { runStatement, type SqlResult } from "#platform/sql-statement.ts";
 import { identifier } from "#platform/sql-text.ts";
-import type { KapLimits } from "../seam/assignment.ts";
-import { type HostCall, HostRefusal } from "./host-services.ts";
+import { type HostCall, HostRefusal } from "./host-call.ts";
 import {
   cancelStatement,
   clientConfig,

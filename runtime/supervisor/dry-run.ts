@@ -6,7 +6,7 @@ import type { LogLine, RunEnd } from "../seam/records.ts";
 import { secretRedactor } from "../seam/redaction.ts";
 import type { DryDatabase } from "./dry-database.ts";
 import { DryStore } from "./dry-store.ts";
-import { type HostAnswer, type HostCall, HostRefusal, type RunAccount } from "./host-services.ts";
+import { type DryAnswers, type HostAnswer, type HostCall, HostRefusal, type RunAccount } from "./host-call.ts";
 import type { KapStore } from "./kap-store.ts";
 
 const maxEffects = 1_000;
@@ -15,7 +15,7 @@ const maxTextLength = 4_096;
 const turnMs = 5_000;
 
 /** One dry run: what it asks of the host is answered from a transaction and an overlay, refused, and noted in the order in which it was asked. */
-export class DryRun {
+export class DryRun implements DryAnswers {
   readonly #assignment: Assignment;
   readonly #store: DryStore;
   readonly #log: Logger;

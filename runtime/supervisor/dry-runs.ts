@@ -3,7 +3,7 @@ import type { Assignment } from "../seam/assignment.ts";
 import type { DryReport } from "../seam/dry-report.ts";
 import type { Ended } from "../seam/records.ts";
 import { DryRun } from "./dry-run.ts";
-import type { RunAccount } from "./host-services.ts";
+import type { RunAccount } from "./host-call.ts";
 import type { KapStore } from "./kap-store.ts";
 
 /** How long the api waits with one question, and how long a report nobody asks for is kept. */

@@ -1,5 +1,5 @@
 import { buffer } from "node:stream/consumers";
-import { type HostAnswer, type HostCall, HostRefusal, type RunAccount } from "./host-services.ts";
+import { type HostAnswer, type HostCall, HostRefusal, type RunAccount } from "./host-call.ts";
 import { HostStreams, PushedBody } from "./host-streams.ts";
 import type { KapStore } from "./kap-store.ts";
 

@@ -4,47 +4,11 @@ import type { Assignment } from "../seam/assignment.ts";
 import { frameKind } from "../seam/frames.ts";
 import { causeOf } from "./cause.ts";
 import type { RuntimeChild } from "./child-process.ts";
-import type { DryRun } from "./dry-run.ts";
 import { DryRuns } from "./dry-runs.ts";
+import { type HostAnswer, type HostCall, HostRefusal, type RunAccount } from "./host-call.ts";
 import type { KapDatabase } from "./kap-database.ts";
 import { KapStore } from "./kap-store.ts";
 import { OutwardFetch } from "./outward-fetch.ts";
-
-/** One call of a program to the host. `run` lives as long as its run; `signal` ends with the run or its wall clock. */
-export interface HostCall {
-  op: string;
-  text: string;
-  bytes: Uint8Array;
-  run: RunAccount;
-  /** Names a stream of one context: the guest numbers its streams itself. */
-  streamKey: (streamId: unknown) => string;
-  remainingMs: number;
-}
-
-export interface HostAnswer {
-  text?: string;
-  bytes?: Uint8Array | undefined;
-}
-
-/** What one run has used of the host. */
-export interface RunAccount {
-  fetches: number;
-  abort: AbortController;
-  /** Keys of the streams the run has opened. */
-  streams: Set<string>;
-  /** Of a dry run: who answers its calls instead. */
-  dry: DryRun | null;
-}
-
-/** A refusal of the host that a program may see: name, message and code. */
-export class HostRefusal extends Error {
-  readonly code: string | undefined;
-  constructor(name: string, message: string, code?: string) {
-    super(message);
-    this.name = name;
-    this.code = code;
-  }
-}
 
 /** The services programs call, with the kap's credentials. Answers go back to the child that asked, while it and the run are alive. */
 export class HostServices {

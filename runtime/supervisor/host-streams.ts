@@ -1,5 +1,5 @@
 import { Readable } from "node:stream";
-import { type HostAnswer, HostRefusal, type RunAccount } from "./host-services.ts";
+import { type HostAnswer, HostRefusal, type RunAccount } from "./host-call.ts";
 
 /** A body the program pulls piece by piece. `pull` answers null at the end. */
 export interface PulledBody {

@@ -1,12 +1,13 @@
 import { connect } from "node:net";
 import pg from "pg";
+import type { KapLimits } from "#platform/assignment.ts";
 import { DatabaseQuota } from "#platform/database-quota.ts";
 import type { Logger } from "#platform/log.ts";
 import { checkStatement, loadSqlGuard, mostEffect, type SizeEffect, SqlRefusal } from "#platform/sql-guard.ts";
 import { databaseRefusal, runStatement, type SqlResult } from "#platform/sql-statement.ts";
-import type { Assignment, KapLimits } from "../seam/assignment.ts";
+import type { Assignment } from "../seam/assignment.ts";
 import { causeOf } from "./cause.ts";
-import { type HostAnswer, type HostCall, HostRefusal } from "./host-services.ts";
+import { type HostAnswer, type HostCall, HostRefusal } from "./host-call.ts";
 
 const maxConnections = 8;
 const idleMs = 30_000;
@@ -47,6 +48,7 @@ export class KapDatabase {
     });
     // A connection that breaks while idle is replaced at the next use; without a listener it would end the process.
     this.#pool.on("error", (error) => log.warn({ cause: causeOf(error) }, "an idle database connection ended"));
+    this.#pool.on("connect", (client) => client.on("error", () => undefined)); // while it is held: its holder's next statement tells
   }
 
   async call(call: HostCall, limits: KapLimits): Promise<HostAnswer> {

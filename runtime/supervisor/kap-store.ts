@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Assignment } from "../seam/assignment.ts";
 import { callApi, readBody } from "./api-client.ts";
-import { type HostAnswer, type HostCall, HostRefusal, type RunAccount } from "./host-services.ts";
+import { type HostAnswer, type HostCall, HostRefusal, type RunAccount } from "./host-call.ts";
 import { HostStreams, type PulledBody, PushedBody } from "./host-streams.ts";
 
 /** Objects up to this size come whole with their head. */

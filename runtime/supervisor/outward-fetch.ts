@@ -1,6 +1,6 @@
 import { isIP } from "node:net";
 import type * as Undici from "undici";
-import type { KapLimits } from "../seam/assignment.ts";
+import type { KapLimits } from "#platform/assignment.ts";
 import {
   type AllowedHosts,
   allowedHosts,
@@ -10,7 +10,7 @@ import {
   isPublicAddress,
   type Resolver,
 } from "./egress-guard.ts";
-import { type HostAnswer, type HostCall, HostRefusal, type RunAccount } from "./host-services.ts";
+import { type HostAnswer, type HostCall, HostRefusal, type RunAccount } from "./host-call.ts";
 import { HostStreams, type PulledBody, PushedBody } from "./host-streams.ts";
 
 const connectTimeoutMs = 10_000;

@@ -220,7 +220,10 @@ export class Supervisor {
     if (this.assignment && assignment.revision <= this.assignment.revision) return;
     this.assignment = assignment;
     // A draining runtime ends its runs with what they need and takes up nothing else.
-    if (this.state === "generic") this.state = "assigned";
+    if (this.state === "generic") {
+      this.state = "assigned";
+      this.reporter.keepInTouch();
+    }
     this.#services.assign(assignment);
     for (const child of this.children.taking) this.#give(child, assignment);
   }

@@ -1,6 +1,7 @@
-import { randomBytes } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
 import type { Service } from "../../api/http/route.ts";
 import { createTestDatabase, type TestDatabase } from "../harness/database.ts";
+import type { Answer } from "../harness/http.ts";
 import { type ServedServices, serveServices } from "./service-app.ts";
 
 /** Services over a database of a test file's own. */
@@ -66,4 +67,43 @@ export async function signUp(app: ServiceApp, wanted: { slug?: string; email?: s
     memberId: body.member_id,
     auth: { authorization: `Bearer ${body.session_token}` },
   };
+}
+
+/** One request with a JSON body, as these tests mostly send them. */
+export const sender =
+  (app: ServiceApp) =>
+  (method: "GET" | "POST" | "PATCH" | "DELETE", path: string, headers: Record<string, string>, body?: unknown): Promise<Answer> =>
+    app.call({ method, path, headers, ...(body === undefined ? {} : { body }) });
+
+export interface Person {
+  id: string;
+  email: string;
+  auth: Record<string, string>;
+}
+
+/** Makes people who were invited to an organisation with a role, and have accepted. `as` are the headers of who invites: its owner unless told. */
+export const joiner =
+  (app: ServiceApp) =>
+  async (org: Org, role: string, as: Record<string, string> = org.auth): Promise<Person> => {
+    const send = sender(app);
+    const email = `m-${randomUUID()}@example.com`;
+    const invited = await send("POST", "/v1/auth/invitations", as, { email, role });
+    if (invited.status !== 201) throw new Error(invited.text);
+    const token = new URL(invited.json<{ accept_url: string }>().accept_url).searchParams.get("token");
+    const joined = await send("POST", "/v1/auth/invitations/accept", {}, { token, name: "Mia Member", password: "a hill of quiet oaks" });
+    if (joined.status !== 200) throw new Error(joined.text);
+    return { id: joined.json<{ member_id: string }>().member_id, email, auth: { authorization: `Bearer ${joined.json().session_token}` } };
+  };
+
+export interface Key {
+  id: string;
+  secret: string;
+  key_prefix: string;
+}
+
+/** Mints an API key for an organisation's owner; with the right to read unless the body says otherwise. */
+export async function mintKey(app: ServiceApp, org: Org, body: object = {}): Promise<Key> {
+  const answer = await sender(app)("POST", "/v1/auth/api-keys", org.auth, { name: "k", scopes: ["read"], ...body });
+  if (answer.status !== 201) throw new Error(answer.text);
+  return answer.json<Key & Record<string, unknown>>();
 }

@@ -68,7 +68,7 @@ export async function serveServices(
     ...place.env,
   });
   const log = createLogger("test", { level: "error" });
-  const postgres: Postgres = connectPostgres({ url: place.databaseUrl, applicationName: "kapstone-test-api", max: 6 });
+  const postgres: Postgres = connectPostgres({ url: place.databaseUrl, applicationName: "kapstone-test-api", max: 6, log });
   const addresses = createAddresses({ domain: config.domain, scheme: config.scheme, port: config.port });
   const keyring = createKeyring(config.keys.map((key) => Buffer.from(key, "base64")));
   const outbox = join(folder, "outbox");

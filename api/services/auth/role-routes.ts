@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { isId, newId } from "#platform/ids.ts";
-import { type Db, isUniqueViolation } from "#platform/postgres.ts";
+import { type Db, isUniqueViolation, type Knex } from "#platform/postgres.ts";
 import { members } from "../../http/access.ts";
 import type { Caller } from "../../http/caller.ts";
 import { id, idParams, timestamp } from "../../http/fields.ts";
@@ -50,6 +50,16 @@ async function load({ deps, caller, params }: { deps: { db: Db }; caller: Caller
   return row;
 }
 
+/** Carries out the writing of a role and answers it as it is then. @throws Refusal 409 when its organisation has one of that name */
+async function written(writing: Knex.QueryBuilder, name: string): Promise<RoleRow | undefined> {
+  try {
+    const [row] = (await writing.returning(["id", "name", "permissions", "created_at"])) as RoleRow[];
+    return row;
+  } catch (error) {
+    throw isUniqueViolation(error) ? nameTaken(name) : error;
+  }
+}
+
 const list = route({
   method: "GET",
   path: "/v1/auth/roles",
@@ -85,12 +95,7 @@ const create = route({
     checkMayHandle(caller, body.name, new Set(body.permissions));
     if (isBuiltIn(body.name)) throw nameTaken(body.name);
     const row = await deps.db.transaction(async (trx) => {
-      const [made] = (await trx("roles")
-        .insert({ id: newId(), org_id: caller.org.live.id, ...body })
-        .returning(["id", "name", "permissions", "created_at"])
-        .catch((error: unknown) => {
-          throw isUniqueViolation(error) ? nameTaken(body.name) : error;
-        })) as RoleRow[];
+      const made = await written(trx("roles").insert({ id: newId(), org_id: caller.org.live.id, ...body }), body.name);
       if (!made) throw new Error("the role was not written");
       await recordAudit(trx, caller, {
         action: "role.created",
@@ -114,19 +119,14 @@ const change = route({
   body: z.strictObject({ name: roleName.optional(), permissions: permissionList.optional() }),
   responses: { 200: { description: "The role as it is now", schema: role }, 409: { description: "The name is taken" } },
   handler: async ({ deps, caller, resource, body }) => {
+    const { name = resource.name, permissions = resource.permissions } = body;
     checkMayHandle(caller, resource.name, new Set(resource.permissions));
-    checkMayHandle(caller, body.name ?? resource.name, new Set(body.permissions ?? []));
+    checkMayHandle(caller, name, new Set(body.permissions ?? []));
     if (body.name !== undefined && isBuiltIn(body.name)) throw nameTaken(body.name);
     const orgId = caller.org.live.id;
     const row = await deps.db.transaction(async (trx) => {
       await lockOrg(trx, orgId);
-      const [changed] = (await trx("roles")
-        .where({ id: resource.id })
-        .update({ name: body.name ?? resource.name, permissions: body.permissions ?? resource.permissions })
-        .returning(["id", "name", "permissions", "created_at"])
-        .catch((error: unknown) => {
-          throw isUniqueViolation(error) ? nameTaken(body.name ?? resource.name) : error;
-        })) as RoleRow[];
+      const changed = await written(trx("roles").where({ id: resource.id }).update({ name, permissions }), name);
       if (!changed) throw notFound(`the role ${resource.id}`);
       if (changed.name !== resource.name) {
         for (const table of ["members", "invitations"])

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { triggerKinds } from "#platform/trigger-kind.ts";
 import type { Deps } from "../../deps.ts";
 import { fileSetProblems } from "../kaps/file-set.ts";
 import { type KapRow, presentKap } from "../kaps/kap.ts";
@@ -29,7 +30,7 @@ const manifestVersion = z
   });
 
 const manifestTrigger = z.object({
-  kind: z.enum(["request", "schedule", "inbox"]),
+  kind: z.enum(triggerKinds),
   file_path: text(1_024),
   enabled: z.boolean(),
   cron: text(1_000).nullable(),

@@ -1,3 +1,4 @@
+import type { AssignedTrigger } from "#platform/assignment.ts";
 import type { Db } from "#platform/postgres.ts";
 
 /** What a runtime must know of a kap beside its secrets, as of one revision. */
@@ -11,7 +12,7 @@ export interface KapAssignment {
   bundle_map: string | null;
   /** V8's, made when the bundle was saved; null when there is none. */
   code_cache: Buffer | null;
-  triggers: { id: string; kind: "request" | "schedule" | "inbox"; file_path: string }[];
+  triggers: AssignedTrigger[];
   schema_name: string;
   role_name: string;
   /** Sealed, context `kap-role:<kap id>`. */

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import type { Deps } from "../../deps.ts";
+import type { Caller } from "../../http/caller.ts";
 import { cursorQuery, encodeCursor, limitQuery, pageOf } from "../../http/page.ts";
 import { Refusal } from "../../http/refusal.ts";
 import { type Reply, type Route, route } from "../../http/route.ts";
@@ -15,6 +16,25 @@ import { findVersion, presentVersion } from "./version.ts";
 
 const page = z.object({ limit: limitQuery(), cursor: cursorQuery });
 const aKap = { 200: { description: "The kap", schema: answers.kap } };
+
+/** A route that takes a kap from one state to another, and asks for nothing else. */
+function turn(
+  method: "POST" | "DELETE",
+  path: string,
+  summary: string,
+  change: (deps: Deps, caller: Caller, client: string | null, kapId: string) => Promise<KapRow>,
+): Route {
+  return route({
+    method,
+    path,
+    summary,
+    access: writers,
+    params: kapPath,
+    load: loadKap,
+    responses: aKap,
+    handler: async ({ deps, caller, client, resource }) => replyKap(deps, await change(deps, caller, client, resource.id)),
+  });
+}
 
 /** Kaps themselves: making, listing, reading, renaming, ending and bringing back. */
 export const kapRoutes: readonly Route[] = [
@@ -119,30 +139,8 @@ export const kapRoutes: readonly Route[] = [
       return { status: 200, body: await historyPage(deps.db, resource.id, query) };
     },
   }),
-  route({
-    method: "DELETE",
-    path: kapBase,
-    summary: "Delete a kap: it stops at once and can be recovered until its deadline",
-    access: writers,
-    params: kapPath,
-    load: loadKap,
-    responses: aKap,
-    async handler({ deps, caller, client, resource }) {
-      return replyKap(deps, await deleteKap(deps, caller, client, resource.id));
-    },
-  }),
-  route({
-    method: "POST",
-    path: `${kapBase}/recover`,
-    summary: "Recover a deleted kap: the same versions, files and token states",
-    access: writers,
-    params: kapPath,
-    load: loadKap,
-    responses: aKap,
-    async handler({ deps, caller, client, resource }) {
-      return replyKap(deps, await recoverKap(deps, caller, client, resource.id));
-    },
-  }),
+  turn("DELETE", kapBase, "Delete a kap: it stops at once and can be recovered until its deadline", deleteKap),
+  turn("POST", `${kapBase}/recover`, "Recover a deleted kap: the same versions, files and token states", recoverKap),
   route({
     method: "GET",
     path: "/v1/orgs/{org_id}/recovery",
@@ -174,18 +172,7 @@ export const kapRoutes: readonly Route[] = [
       return replyKap(deps, await disableKap(deps, caller, client, resource.id, body.reason));
     },
   }),
-  route({
-    method: "POST",
-    path: `${kapBase}/enable`,
-    summary: "Enable a disabled kap",
-    access: writers,
-    params: kapPath,
-    load: loadKap,
-    responses: aKap,
-    async handler({ deps, caller, client, resource }) {
-      return replyKap(deps, await enableKap(deps, caller, client, resource.id));
-    },
-  }),
+  turn("POST", `${kapBase}/enable`, "Enable a disabled kap", enableKap),
 ];
 
 const replyKap = (deps: Deps, kap: KapRow): Reply => ({ status: 200, body: { kap: presentKap(kap, deps.addresses) } });

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { triggerKinds } from "#platform/trigger-kind.ts";
 import { fileSetProblems } from "./file-set.ts";
 
 const time = z.iso.datetime();
@@ -46,7 +47,7 @@ const version = z.object({
 const trigger = z.object({
   id: uuid,
   kap_id: uuid,
-  kind: z.enum(["request", "schedule", "inbox"]),
+  kind: z.enum(triggerKinds),
   file_path: z.string(),
   enabled: z.boolean(),
   cron: z.string().nullable().optional(),

@@ -1,7 +1,7 @@
 import { addJob } from "#platform/jobs.ts";
 import type { Db } from "#platform/postgres.ts";
 import { endAttempt, mailRunJob, scheduledRunJob } from "./finish.ts";
-import type { RunRow } from "./run.ts";
+import type { RunRow } from "./run-row.ts";
 
 /** Conditions of the open runs that are lost, over `runs r`. */
 interface Lost {

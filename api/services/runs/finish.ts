@@ -1,6 +1,7 @@
 import { addJob } from "#platform/jobs.ts";
 import type { Db } from "#platform/postgres.ts";
-import { mailAttempts, type Outcome } from "./run.ts";
+import type { Outcome } from "#platform/run-outcome.ts";
+import { mailAttempts } from "./run.ts";
 import { storableText } from "./storable.ts";
 
 /** Carries out an attempt of a mail's run: `{run_id, attempt}`. Also how a failed attempt is tried again. */

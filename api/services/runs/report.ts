@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { Logger } from "#platform/log.ts";
 import type { Postgres } from "#platform/postgres.ts";
-import { outcomeOf } from "./run.ts";
+import { outcomeOf } from "#platform/run-outcome.ts";
 import { storableText } from "./storable.ts";
 
 const amount = z.number().min(0).catch(0);

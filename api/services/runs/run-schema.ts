@@ -1,5 +1,6 @@
 import { z } from "zod";
-import { outcomes } from "./run.ts";
+import { outcomes } from "#platform/run-outcome.ts";
+import { triggerKinds } from "#platform/trigger-kind.ts";
 
 const actor = z.object({ kind: z.string(), id: z.string(), name: z.string() });
 const time = z.iso.datetime();
@@ -11,7 +12,7 @@ export const runSchema = z
     kap_id: z.uuid(),
     version_id: z.uuid().nullable(),
     trigger_id: z.uuid().nullable(),
-    trigger_kind: z.enum(["request", "schedule", "inbox"]),
+    trigger_kind: z.enum(triggerKinds),
     status: z.enum(["queued", "running", "succeeded", "failed"]).meta({ description: "succeeded exactly when the outcome is ok" }),
     outcome: z.enum(outcomes).nullable(),
     what_to_do: z.string().meta({ description: "A sentence for a person: what to do about this run" }),

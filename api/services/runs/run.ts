@@ -1,63 +1,12 @@
 import { newId } from "#platform/ids.ts";
 import type { Db } from "#platform/postgres.ts";
-import type { Actor } from "../../http/caller.ts";
+import type { Outcome } from "#platform/run-outcome.ts";
+import type { TriggerKind } from "#platform/trigger-kind.ts";
+import type { RunRow } from "./run-row.ts";
 import { messageOf, whatToDo } from "./what-to-do.ts";
-
-/** How a run ended (decided §7.3). */
-export const outcomes = [
-  "ok",
-  "error",
-  "timeout",
-  "cpu-exceeded",
-  "memory-exceeded",
-  "response-too-large",
-  "client-gone",
-  "refused",
-  "missed",
-  "crashed",
-] as const;
-export type Outcome = (typeof outcomes)[number];
-
-export type TriggerKind = "request" | "schedule" | "inbox";
-/** `succeeded` exactly when the outcome is `ok`, `failed` with every other outcome. */
-export type RunStatus = "queued" | "running" | "succeeded" | "failed";
-
-/** A run as PostgreSQL keeps it. */
-export interface RunRow {
-  id: string;
-  kap_id: string;
-  org_id: string;
-  version_id: string | null;
-  trigger_id: string | null;
-  trigger_kind: TriggerKind;
-  status: RunStatus;
-  outcome: Outcome | null;
-  detail: string | null;
-  message: string | null;
-  attempts: number;
-  due_at: Date | null;
-  started_at: Date;
-  finished_at: Date | null;
-  duration_ms: number | null;
-  cpu_ms: number | null;
-  http_status: number | null;
-  request_id: string | null;
-  caller: string | null;
-  method: string | null;
-  target: string | null;
-  runtime_id: string | null;
-  phases: Record<string, number> | null;
-  acknowledged_by: Actor | null;
-  acknowledged_at: Date | null;
-}
 
 /** How often a failed mail run is tried in all: once, and twice again (decided §7.4). */
 export const mailAttempts = 3;
-
-/** Reads whatever text says how a run ended; what is none of the known words is an error of the program. */
-export function outcomeOf(text: string): Outcome {
-  return outcomes.find((outcome) => outcome === text) ?? "error";
-}
 
 /** A run to be written: queued, or ended at once where nothing is to be carried out (`missed`, `refused`). */
 export interface NewRun {

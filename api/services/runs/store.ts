@@ -1,6 +1,6 @@
 import type { Db } from "#platform/postgres.ts";
 import type { Actor } from "../../http/caller.ts";
-import type { RunRow } from "./run.ts";
+import type { RunRow } from "./run-row.ts";
 
 /** A trigger's run with what it was given, as long as that is kept. */
 export interface TriggerRunRow extends RunRow {

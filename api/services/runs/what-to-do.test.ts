@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { outcomes, type TriggerKind } from "./run.ts";
+import { outcomes } from "#platform/run-outcome.ts";
+import type { TriggerKind } from "#platform/trigger-kind.ts";
 import { messageOf, whatToDo } from "./what-to-do.ts";
 
 const kinds: TriggerKind[] = ["request", "schedule", "inbox"];

@@ -1,4 +1,6 @@
-import type { Outcome, RunRow, TriggerKind } from "./run.ts";
+import type { Outcome } from "#platform/run-outcome.ts";
+import type { TriggerKind } from "#platform/trigger-kind.ts";
+import type { RunRow } from "./run-row.ts";
 
 /** What these sentences need to know of a run. */
 export type RunFacts = Pick<RunRow, "status" | "outcome" | "trigger_kind" | "attempts" | "detail" | "duration_ms">;

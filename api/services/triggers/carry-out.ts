@@ -1,8 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { outcomeOf } from "#platform/run-outcome.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../http/refusal.ts";
 import { type AttemptEnd, endAttempt } from "../runs/finish.ts";
-import { outcomeOf } from "../runs/run.ts";
 
 /** How long a run may hold one of the process's job slots before it goes on beside them. */
 const slotMs = 1_000;

@@ -1,4 +1,6 @@
 import type { z } from "zod";
+import { outcomeOf } from "#platform/run-outcome.ts";
+import type { TriggerKind } from "#platform/trigger-kind.ts";
 import type { Deps } from "../../deps.ts";
 import { type DryInvocation, type DryResult, invokeDry } from "../../gateway/dry-invoke.ts";
 import { failureRefusal } from "../../gateway/failure.ts";
@@ -7,7 +9,6 @@ import type { Caller } from "../../http/caller.ts";
 import { envelopes } from "../../http/envelopes.ts";
 import { invalid, refuse } from "../../http/refusal.ts";
 import type { KapRow } from "../kaps/kap.ts";
-import { outcomeOf, type TriggerKind } from "../runs/run.ts";
 import { whatToDo } from "../runs/what-to-do.ts";
 import { openMailReader, UnreadableMail } from "./mail/mail-reader.ts";
 import type { ReadMail } from "./mail/read-mail.ts";

@@ -185,8 +185,8 @@ test("over 500 fires with restarts, outages, jumps and connections killed in bet
   ];
   const triggers = await Promise.all(cadences.map((cadence) => newSchedule(kap, cadence)));
   let replicas = [
-    connectPostgres({ url: database.url, applicationName: "fire-test", max: 3 }),
-    connectPostgres({ url: database.url, applicationName: "fire-test", max: 3 }),
+    connectPostgres({ url: database.url, applicationName: "fire-test", max: 3, log }),
+    connectPostgres({ url: database.url, applicationName: "fire-test", max: 3, log }),
   ];
   let clock = 0;
   let newest = 0;
@@ -209,7 +209,7 @@ test("over 500 fires with restarts, outages, jumps and connections killed in bet
       killed++;
       await cut;
       await old?.close();
-      replicas.push(connectPostgres({ url: database.url, applicationName: "fire-test", max: 3 }));
+      replicas.push(connectPostgres({ url: database.url, applicationName: "fire-test", max: 3, log }));
     }
     const results = await Promise.all(
       replicas.map(({ knex }) => fireDue({ db: knex, log }, at(clock)).catch(() => ({ fired: 0, missed: 0 }))),

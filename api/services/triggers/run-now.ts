@@ -4,7 +4,8 @@ import { addJob } from "#platform/jobs.ts";
 import type { Deps } from "../../deps.ts";
 import type { KapRow } from "../kaps/kap.ts";
 import { scheduledRunJob } from "../runs/finish.ts";
-import { createRuns, type RunRow } from "../runs/run.ts";
+import { createRuns } from "../runs/run.ts";
+import type { RunRow } from "../runs/run-row.ts";
 import { findTrigger, type TriggerRow, wrongKind } from "./trigger.ts";
 
 /** How long run-now waits for the run's end (decided §7.4). */

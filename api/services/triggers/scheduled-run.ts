@@ -1,7 +1,7 @@
 import type { Deps } from "../../deps.ts";
 import { invoke } from "../../gateway/invoke.ts";
 import { beginAttempt, endAbandoned } from "../runs/finish.ts";
-import type { RunRow } from "../runs/run.ts";
+import type { RunRow } from "../runs/run-row.ts";
 import { endAttemptSurely, outcomeOfFailure } from "./carry-out.ts";
 import { type Runnable, refusalToRun } from "./runnable.ts";
 

@@ -1,5 +1,6 @@
 import { z } from "zod";
-import { outcomes } from "../runs/run.ts";
+import { outcomes } from "#platform/run-outcome.ts";
+import { triggerKinds } from "#platform/trigger-kind.ts";
 import { runSchema } from "../runs/run-schema.ts";
 
 export const kapParams = z.object({ org_id: z.string(), id: z.string() });
@@ -46,7 +47,7 @@ export const triggerSchema = z
   .object({
     id: z.uuid(),
     kap_id: z.uuid(),
-    kind: z.enum(["request", "schedule", "inbox"]),
+    kind: z.enum(triggerKinds),
     file_path: z.string(),
     enabled: z.boolean(),
     cron: z.string().nullable().optional(),

@@ -1,10 +1,11 @@
 import { isId } from "#platform/ids.ts";
 import type { Db } from "#platform/postgres.ts";
+import type { Outcome } from "#platform/run-outcome.ts";
+import type { TriggerKind } from "#platform/trigger-kind.ts";
 import type { ApiConfig } from "../../config.ts";
 import type { Actor } from "../../http/caller.ts";
 import { notFound, Refusal, refuse } from "../../http/refusal.ts";
 import type { KapRow } from "../kaps/kap.ts";
-import type { Outcome, TriggerKind } from "../runs/run.ts";
 import { nextTimes } from "./schedule.ts";
 
 /** A trigger as PostgreSQL keeps it. */

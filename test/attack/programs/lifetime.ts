@@ -25,6 +25,20 @@ export function rawCall(
   });
 }
 
+/** A call whose caller hangs up after `ms`, having read nothing of the answer where `reads` is false. */
+async function hangUp(ground: Ground, ms: number, { reads } = { reads: true }): Promise<null> {
+  await new Promise<void>((resolve) => {
+    const socket = connect(ground.test.platform.port, "127.0.0.1");
+    socket.on("error", () => resolve()).on("close", () => resolve());
+    socket.write(
+      `GET / HTTP/1.1\r\nhost: ${ground.test.host(`${ground.subject.slug}.kaps`)}\r\nauthorization: Bearer ${ground.subject.token}\r\n\r\n`,
+    );
+    if (!reads) socket.pause();
+    setTimeout(() => socket.destroy(), ms);
+  });
+  return null;
+}
+
 /** Runs that go on, and callers who do. */
 export const lifetimeAttacks: Attack[] = [
   { name: "never answers", program: "() => new Promise(() => {})", outcome: "timeout" },
@@ -203,52 +217,21 @@ export const lifetimeAttacks: Attack[] = [
   {
     name: "a reader who never reads",
     program: "() => new Response('x'.repeat(9_000_000))",
-    async send(ground) {
-      await new Promise<void>((resolve) => {
-        const socket = connect(ground.test.platform.port, "127.0.0.1");
-        socket.on("error", () => resolve()).on("close", () => resolve());
-        socket.write(
-          `GET / HTTP/1.1\r\nhost: ${ground.test.host(`${ground.subject.slug}.kaps`)}\r\nauthorization: Bearer ${ground.subject.token}\r\n\r\n`,
-        );
-        socket.pause();
-        setTimeout(() => socket.destroy(), ground.limits.wallMs + 1_000);
-      });
-      return null;
-    },
+    send: (ground) => hangUp(ground, ground.limits.wallMs + 1_000, { reads: false }),
     outcome: ["client-gone", "ok", "timeout"],
     status: null,
   },
   {
     name: "a caller who leaves at once",
     program: "(request) => new Promise((resolve) => request.signal.addEventListener('abort', () => resolve(new Response('gone'))))",
-    async send(ground) {
-      await new Promise<void>((resolve) => {
-        const socket = connect(ground.test.platform.port, "127.0.0.1");
-        socket.on("error", () => resolve()).on("close", () => resolve());
-        socket.write(
-          `GET / HTTP/1.1\r\nhost: ${ground.test.host(`${ground.subject.slug}.kaps`)}\r\nauthorization: Bearer ${ground.subject.token}\r\n\r\n`,
-        );
-        setTimeout(() => socket.destroy(), 200);
-      });
-      return null;
-    },
+    send: (ground) => hangUp(ground, 200),
     outcome: ["client-gone", "timeout"],
     status: null,
   },
   {
     name: "a caller who leaves a program that loops",
     program: "() => { for (;;); }",
-    async send(ground) {
-      await new Promise<void>((resolve) => {
-        const socket = connect(ground.test.platform.port, "127.0.0.1");
-        socket.on("error", () => resolve()).on("close", () => resolve());
-        socket.write(
-          `GET / HTTP/1.1\r\nhost: ${ground.test.host(`${ground.subject.slug}.kaps`)}\r\nauthorization: Bearer ${ground.subject.token}\r\n\r\n`,
-        );
-        setTimeout(() => socket.destroy(), 100);
-      });
-      return null;
-    },
+    send: (ground) => hangUp(ground, 100),
     outcome: ["cpu-exceeded", "client-gone"],
     status: null,
   },

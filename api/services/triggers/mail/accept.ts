@@ -1,36 +1,13 @@
 import { type Readable, Transform } from "node:stream";
-import { z } from "zod";
 import { newId } from "#platform/ids.ts";
 import { ObjectTooLarge } from "#platform/objects/store.ts";
 import type { Deps } from "../../../deps.ts";
 import { mailBucket, readSmall } from "../../runs/mail-bytes.ts";
 import { mailBytes } from "../trigger.ts";
+import type { Accepted, Envelope } from "./envelope.ts";
 import { MailIdentity } from "./identity.ts";
 import type { MailRefusal } from "./recipient.ts";
 import { recordMail } from "./record.ts";
-
-/** The envelope of a mail, as ingest heard it. */
-export const envelopeSchema = z.object({
-  from: z.string().max(1_000),
-  recipients: z
-    .array(z.object({ address: z.string().max(1_000), kap_id: z.uuid() }))
-    .min(1)
-    .max(1_000),
-  remote_address: z.string().max(100),
-  helo: z.string().max(1_000),
-  received_at: z.iso.datetime({ offset: true }),
-  tls: z.string().max(200).nullable(),
-});
-export type Envelope = z.infer<typeof envelopeSchema>;
-
-/** What became of a mail for one of its recipients. */
-export interface Accepted {
-  address: string;
-  kap_id: string;
-  run_id: string;
-  /** The same mail had come within 24 hours: this is the run it has already. */
-  duplicate: boolean;
-}
 
 const ready = new WeakMap<Deps["objects"], Promise<void>>();
 

@@ -3,7 +3,8 @@ import { parseJson, readBody } from "../../../http/body.ts";
 import { refuse } from "../../../http/refusal.ts";
 import type { InternalRoute } from "../../../internal/internal-route.ts";
 import { mailBytes } from "../trigger.ts";
-import { acceptMail, type Envelope, envelopeSchema } from "./accept.ts";
+import { acceptMail } from "./accept.ts";
+import { type Envelope, envelopeSchema } from "./envelope.ts";
 import { findInbox } from "./recipient.ts";
 
 const question = z.object({

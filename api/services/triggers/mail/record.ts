@@ -3,7 +3,7 @@ import { addJobSql } from "#platform/jobs.ts";
 import type { PoolClient } from "#platform/postgres.ts";
 import type { Deps } from "../../../deps.ts";
 import { mailRunJob } from "../../runs/finish.ts";
-import type { Accepted, Envelope } from "./accept.ts";
+import type { Accepted, Envelope } from "./envelope.ts";
 import { type Inbox, inboxColumns, inboxTrigger, type MailRefusal, refusalOf } from "./recipient.ts";
 
 /** A mail that has come whole. */
