@@ -37,6 +37,8 @@ export async function openClusterClient(namespace: string, origin: string): Prom
   await makePod(namespace);
   const child = spawn("kubectl", ["-n", namespace, "exec", "-i", clientPod, "--", "node", "/client/agent.mts"], {
     stdio: ["pipe", "pipe", "inherit"],
+    // Over WebSockets a heartbeat that a loaded machine delays breaks the stream for good, without ending it.
+    env: { ...process.env, KUBECTL_REMOTE_COMMAND_WEBSOCKETS: "false" },
   });
   const { ask, isReady } = speak(child);
   await isReady;

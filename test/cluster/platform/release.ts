@@ -125,10 +125,20 @@ export async function runHelm(...args: string[]): Promise<string> {
   return (await promisify(execFile)("helm", args, { timeout: helmMs, maxBuffer: 16 * 1_048_576 })).stdout;
 }
 
-/** Takes a release back as its user would, and then its namespace. Answers what was left of it in between, by `kind/name`. */
-export async function uninstall(namespace: string): Promise<string[]> {
+/** Takes a release back as its user would, which must leave nothing that runs or heals, and then its namespace. */
+export async function uninstall(namespace: string): Promise<void> {
   await runHelm("uninstall", releaseName, "--namespace", namespace, "--wait", "--timeout=5m");
-  const left = await kubectl("-n", namespace, "get", "kaps,pods,cronjobs,leases,deployments,statefulsets,services", "-o", "name");
+  // Helm never takes back the pod of `helm test`, and the client is ours.
+  const others = ["pod/test-client", `pod/${releaseName}-test`];
+  const kinds = "kaps,pods,cronjobs,jobs,leases,deployments,statefulsets,services,networkpolicies,roles";
+  await until(
+    async () => {
+      const left = (await kubectl("-n", namespace, "get", kinds, "-o", "name")).split("\n");
+      const ours = left.filter((name) => name !== "" && !others.includes(name));
+      if (ours.length > 0) throw new Error(`the uninstalled release left ${ours.join(", ")}`);
+      return true;
+    },
+    { timeoutMs: 120_000, what: "the end of everything the release made" },
+  );
   await kubectl("delete", "namespace", namespace, "--wait=false");
-  return left.split("\n").filter((name) => name !== "" && name !== "pod/test-client");
 }
