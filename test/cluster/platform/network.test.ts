@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
-import type { Pod } from "../../../platform/kubernetes/objects.ts";
+import { isPodReady, type Pod } from "../../../platform/kubernetes/objects.ts";
 import { signUpOrg } from "../../harness/org.ts";
 import { until } from "../../harness/wait.ts";
 import { kubectl } from "../namespace.ts";
@@ -25,10 +25,13 @@ beforeAll(async () => {
     runtimes.push(await until(async () => (await release.pods("runtime", `kapstone.dev/kap=${kap.slug}`))[0], waitMs));
   }
   const [apis, operators] = [await release.pods("api"), await release.pods("operator")];
-  const [warm, postgres, s3, ingest] = await Promise.all(
-    [release.pods("runtime", "kapstone.dev/runtime=warm"), ...["postgres", "s3", "mail-ingest"].map((part) => release.pods(part))].map(
-      async (pods) => (await pods)[0] as Pod,
-    ),
+  // Those that were claimed just now have successors, which take a moment.
+  const warm = await until(async () => {
+    const ready = (await release.pods("runtime", "kapstone.dev/runtime=warm")).filter(isPodReady);
+    return ready.length >= 2 && ready;
+  }, waitMs);
+  const [postgres, s3, ingest] = await Promise.all(
+    ["postgres", "s3", "mail-ingest"].map(async (part) => (await release.pods(part))[0] as Pod),
   );
   const door = (name: string, pod: Pod | undefined, port: number): void => {
     if (!pod?.status?.podIP) throw new Error(`there is no pod for ${name}`);
@@ -43,7 +46,7 @@ beforeAll(async () => {
   door("s3", s3, 7070);
   door("runtime of another kap, calls", runtimes[0], 9000);
   door("runtime of another kap, control", runtimes[0], 9001);
-  door("warm runtime, control", warm, 9001);
+  door("warm runtime, control", warm[0], 9001);
   door("pod of somebody else", JSON.parse(await release.kubectl("get", "pod", clientPod, "-o", "json")) as Pod, clientPort);
   const endpoints = await kubectl("-n", "default", "get", "endpointslices", "-l", "kubernetes.io/service-name=kubernetes", "-o", "json");
   const [slice] = (JSON.parse(endpoints) as { items: { endpoints: { addresses: string[] }[]; ports: { port: number }[] }[] }).items;
@@ -53,7 +56,7 @@ beforeAll(async () => {
   doors["metadata of the cloud"] = "169.254.169.254:80";
   Object.assign(knocking, {
     runtime: runtimes[1]?.metadata.name,
-    "warm runtime": (await release.pods("runtime", "kapstone.dev/runtime=warm")).at(-1)?.metadata.name,
+    "warm runtime": warm[1]?.metadata.name,
     api: apis[1]?.metadata.name,
     operator: operators[1]?.metadata.name,
     mail: ingest?.metadata.name,
