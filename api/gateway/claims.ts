@@ -136,9 +136,9 @@ async function claim(deps: Deps, kapId: string, runtime: { id: string; token: st
           deps.log.warn({ err: error, runtime: candidate.control }, "a warm runtime did not take its claim and is discarded");
           return null;
         });
-        if (outcome !== null && (outcome.status >= 500 || outcome.status === 401))
-          deps.log.warn({ ...outcome, runtime: candidate.control }, "a warm runtime refused its claim and is discarded");
-        if (outcome === null || outcome.status >= 500 || outcome.status === 401) deps.pool.discard(candidate.control);
+        const isUnfit = outcome !== null && (outcome.status >= 500 || outcome.status === 401);
+        if (isUnfit) deps.log.warn({ ...outcome, runtime: candidate.control }, "a warm runtime refused its claim and is discarded");
+        if (outcome === null || isUnfit) deps.pool.discard(candidate.control);
         if (outcome?.status !== 200) continue;
         await deps.postgres.hot.query({
           name: "runtime-ready",
