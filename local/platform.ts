@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import cron from "node-cron";
 import { checkHardened } from "#platform/harden-database.ts";
+import { releaseJobs } from "#platform/jobs.ts";
 import type { Logger } from "#platform/log.ts";
 import { createMetrics, type ReadinessChecks } from "#platform/metrics.ts";
 import { migrate } from "#platform/migrate.ts";
@@ -192,7 +193,7 @@ async function freeListener(host: string, port: number, variable: string): Promi
   );
 }
 
-/** Brings the schema up to date, and forgets the runtimes of an earlier start: they were children of that process tree. */
+/** Brings the schema up to date, and forgets the runtimes and the jobs in work of an earlier start: they were of that process tree. */
 async function updateSchema(url: string, log: Logger, show: (line: string) => void): Promise<void> {
   const postgres = connectPostgres({ url, applicationName: "kapstone-migrate", max: 4, log, silenceMs: null });
   try {
@@ -202,6 +203,7 @@ async function updateSchema(url: string, log: Logger, show: (line: string) => vo
     if (open.length > 0) log.warn({ open }, "the database is not hardened: kaps are kept apart by their roles, with one wall less");
     await postgres.knex("runtimes").delete();
     await crashOpenRuns(postgres.knex, "the platform was stopped before the run ended");
+    await releaseJobs(postgres.knex);
   } finally {
     await postgres.close();
   }

@@ -1,7 +1,8 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createTestDatabase, type TestDatabase } from "../test/harness/database.ts";
 import { until } from "../test/harness/wait.ts";
-import { addJob, startJobWorkers } from "./jobs.ts";
+import { addJob, releaseJobs, startJobWorkers } from "./jobs.ts";
 import { createLogger } from "./log.ts";
 
 let database: TestDatabase;
@@ -11,6 +12,14 @@ beforeAll(async () => {
   database = await createTestDatabase();
 });
 afterAll(() => database.close());
+
+const waiting = async (name: string): Promise<number> => {
+  const { rows } = await database.postgres.knex.raw(
+    "select count(*)::int as n from kapstone_jobs._private_jobs j join kapstone_jobs._private_tasks t on t.id = j.task_id where t.identifier = ?",
+    [name],
+  );
+  return rows[0].n;
+};
 
 test("a job exists exactly when its transaction commits, and runs once", async () => {
   const ran: unknown[] = [];
@@ -48,7 +57,7 @@ test("a job that throws is tried again", async () => {
 test("jobs of a worker that was killed are given to others once it has been silent, not after hours", async () => {
   await addJob(database.postgres.knex, "orphan", {}, { key: "orphan" });
   await database.postgres.knex.raw(
-    `update kapstone_jobs._private_jobs set locked_by = 'worker-that-was-killed', locked_at = now(), attempts = 1 where key = 'orphan'`,
+    `update kapstone_jobs._private_jobs set locked_by = 'pool-that-was-killed', locked_at = now() - interval '31 s', attempts = 1 where key = 'orphan'`,
   );
   let ran = false;
   const workers = await startJobWorkers(
@@ -61,6 +70,37 @@ test("jobs of a worker that was killed are given to others once it has been sile
     { concurrency: 1, log },
   );
   await until(() => ran, { timeoutMs: 20_000 });
+  await workers.close();
+});
+
+test("a job that takes longer than many heartbeats is carried out once, whoever else is there", async () => {
+  const options = { concurrency: 2, log, heartbeatMs: 20 };
+  const carriedOut: number[] = [];
+  const long = async (_payload: unknown, job: { attempt: number }): Promise<void> => {
+    carriedOut.push(job.attempt);
+    await delay(1_500);
+  };
+  const both = [await startJobWorkers(database.postgres, { long }, options), await startJobWorkers(database.postgres, { long }, options)];
+  await addJob(database.postgres.knex, "long", {});
+  await until(async () => carriedOut.length > 0 && (await waiting("long")) === 0);
+  expect(carriedOut).toEqual([1]);
+  await Promise.all(both.map((workers) => workers.close()));
+});
+
+test("a job that somebody has just taken is his, though he has not said yet that he lives", async () => {
+  await addJob(database.postgres.knex, "held", {}, { key: "held" });
+  await database.postgres.knex.raw(
+    `update kapstone_jobs._private_jobs set locked_by = 'pool-that-starts', locked_at = now() where key = 'held'`,
+  );
+  let ran = false;
+  const held = async (): Promise<void> => {
+    ran = true;
+  };
+  const workers = await startJobWorkers(database.postgres, { held }, { concurrency: 1, log, heartbeatMs: 20 });
+  await delay(1_500);
+  expect(ran).toBe(false);
+  await releaseJobs(database.postgres.knex);
+  await until(() => ran);
   await workers.close();
 });
 

@@ -5,7 +5,7 @@ import type { Logger } from "./log.ts";
 import type { Db, Postgres } from "./postgres.ts";
 
 const jobsSchema = "kapstone_jobs";
-const heartbeatMs = 5_000;
+const defaultHeartbeatMs = 5_000;
 const deadAfterSeconds = 30;
 
 /** Options of a job: `key` makes it one of a kind (a second one replaces the first while it waits), `runAt` delays it. */
@@ -59,18 +59,28 @@ export interface JobWorkers {
 }
 
 /**
- * Starts this process's job workers. Workers say every 5 s that they live; the jobs of one that has been silent for 30 s (its process
- * was killed) are given to others at once, not after the queue's own four hours.
+ * Gives every job that is being worked on to whoever asks next: for the start of a platform that is one process tree, whose last start left nobody who
+ * could still be at work.
+ */
+export async function releaseJobs(db: Db): Promise<void> {
+  await db.raw(
+    `select ${jobsSchema}.force_unlock_workers(array(select distinct locked_by from ${jobsSchema}._private_jobs where locked_by is not null))`,
+  );
+}
+
+/**
+ * Starts this process's job workers. They say every 5 s (`heartbeatMs`) that they live; the jobs of a process that has been silent for 30 s (it was
+ * killed) are given to others at once, not after the queue's own four hours.
  */
 export async function startJobWorkers(
   postgres: Postgres,
   handlers: JobHandlers,
-  options: { concurrency: number; log: Logger },
+  options: { concurrency: number; log: Logger; heartbeatMs?: number },
 ): Promise<JobWorkers> {
   const pool = new pg.Pool({ connectionString: postgres.url, max: options.concurrency + 2, application_name: "kapstone-jobs" });
   tolerateLostConnections(pool);
   askAgainWhileAway(pool);
-  const workerIds = new Set<string>();
+  const holders = new Set<string>();
   const taskList: TaskList = Object.fromEntries(
     Object.entries(handlers).map(([name, handler]) => [
       name,
@@ -83,13 +93,13 @@ export async function startJobWorkers(
   const heartbeat = async (): Promise<void> => {
     await pool.query(
       `insert into ${jobsSchema}.live_workers (worker_id, seen_at) select unnest($1::text[]), now() on conflict (worker_id) do update set seen_at = now()`,
-      [[...workerIds]],
+      [[...holders]],
     );
     await pool.query(`delete from ${jobsSchema}.live_workers where seen_at < now() - interval '1 hour'`);
     await pool.query(
       `select ${jobsSchema}.force_unlock_workers(array(
          select distinct locked_by from ${jobsSchema}._private_jobs j
-         where locked_by is not null and not exists (
+         where locked_at < now() - make_interval(secs => $1) and not exists (
            select 1 from ${jobsSchema}.live_workers w where w.worker_id = j.locked_by and w.seen_at > now() - make_interval(secs => $1))))`,
       [deadAfterSeconds],
     );
@@ -107,7 +117,7 @@ export async function startJobWorkers(
       logger: new WorkerLogger(() => (level, message) => {
         if (level === "error" || level === "warning") options.log.warn({ queue: true }, message);
       }),
-      events: onWorkerCreate((workerId) => workerIds.add(workerId)),
+      events: onPoolCreate((id) => holders.add(id)),
     });
   } catch (error) {
     await pool.end();
@@ -117,20 +127,21 @@ export async function startJobWorkers(
     heartbeat().catch((error: unknown) => options.log.warn({ err: error }, "the job workers' heartbeat failed"));
   };
   beat();
-  const timer = setInterval(beat, heartbeatMs);
+  const timer = setInterval(beat, options.heartbeatMs ?? defaultHeartbeatMs);
   return {
     async close() {
       clearInterval(timer);
       await runner.stop();
-      await pool.query(`delete from ${jobsSchema}.live_workers where worker_id = any($1)`, [[...workerIds]]).catch(() => undefined);
+      await pool.query(`delete from ${jobsSchema}.live_workers where worker_id = any($1)`, [[...holders]]).catch(() => undefined);
       await pool.end();
     },
   };
 }
 
-function onWorkerCreate(listener: (workerId: string) => void) {
+/** Jobs are held in the name of the pool of workers, not of the worker that carries them out. */
+function onPoolCreate(listener: (id: string) => void) {
   const events = new EventEmitter();
-  events.on("worker:create", ({ worker }: { worker: { workerId: string } }) => listener(worker.workerId));
+  events.on("pool:create", ({ workerPool }: { workerPool: { id: string } }) => listener(workerPool.id));
   return events;
 }
 
