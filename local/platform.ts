@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import cron from "node-cron";
+import { readSettings } from "#platform/config.ts";
 import { checkHardened } from "#platform/harden-database.ts";
 import { releaseJobs } from "#platform/jobs.ts";
 import type { Logger } from "#platform/log.ts";
@@ -12,6 +13,7 @@ import { fireDue } from "../api/services/triggers/fire.ts";
 import { type Api, startApi } from "../api/start.ts";
 import { createMailIngest, type MailIngest } from "../mail-ingest/server.ts";
 import { migrations } from "../migrations/list.ts";
+import { runtimeSettings } from "../runtime/settings.ts";
 import { openFileLog } from "./console.ts";
 import { takeDataFolder } from "./data-folder.ts";
 import { claimPublicKey, deploymentKeys } from "./deployment-keys.ts";
@@ -105,6 +107,7 @@ async function startParts({ env, show }: PlatformOptions, closers: (() => Promis
     KAPSTONE_DATA_DIR: folder.path,
     KAPSTONE_PORT: String(port),
   });
+  const recycle = readSettings({ runs: runtimeSettings.recycleRuns, growthMb: runtimeSettings.recycleGrowthMb }, env);
   show("Starting runtimes …");
   const sockets = await makeSocketFolder(folder.path);
   closers.push(() => sockets.remove());
@@ -116,6 +119,8 @@ async function startParts({ env, show }: PlatformOptions, closers: (() => Promis
       KAPSTONE_RUNTIME_EGRESS_ALLOW: local.egressAllow,
       KAPSTONE_LOG_LEVEL: config.logLevel,
       KAPSTONE_RUNTIME_MEMORY_MB: String(config.memoryMb),
+      KAPSTONE_RUNTIME_RECYCLE_RUNS: String(recycle.runs),
+      KAPSTONE_RUNTIME_RECYCLE_GROWTH_MB: String(recycle.growthMb),
     },
     logFd,
     log,
@@ -202,7 +207,7 @@ async function updateSchema(url: string, log: Logger, show: (line: string) => vo
     const open = await checkHardened(postgres.knex);
     if (open.length > 0) log.warn({ open }, "the database is not hardened: kaps are kept apart by their roles, with one wall less");
     await postgres.knex("runtimes").delete();
-    await crashOpenRuns(postgres.knex, "the platform was stopped before the run ended");
+    await crashOpenRuns(postgres, "the platform was stopped before the run ended");
     await releaseJobs(postgres.knex);
   } finally {
     await postgres.close();

@@ -2,6 +2,7 @@ import { writeFileSync } from "node:fs";
 import { accept, createDataListener, retire } from "./isolate/data-listener.ts";
 import { Engine } from "./isolate/engine.ts";
 import { inheritedFd, SupervisorLink } from "./isolate/link.ts";
+import { rehearse } from "./isolate/rehearsal.ts";
 import { Sandbox } from "./isolate/sandbox.ts";
 import { catastropheSignal } from "./seam/catastrophe.ts";
 import { BoardWriter } from "./seam/flight-board.ts";
@@ -45,14 +46,22 @@ const link = new SupervisorLink(
 
 function boot(options: Boot, script: Uint8Array): void {
   kit = Buffer.from(script).toString("utf8");
-  engine = createEngine(options.memory_mb);
-  link.send(frameKind.ready);
+  const sandbox = createSandbox(options.memory_mb);
+  engine = createEngine(sandbox);
+  // Not when a program came with the same breath: its callers wait.
+  setImmediate(() => {
+    const rehearsed = engine?.program === null ? rehearse(sandbox) : Promise.resolve("");
+    void rehearsed.then(() => link.send(frameKind.ready));
+  });
 }
 
-function createEngine(limitMb: number): Engine {
+function createSandbox(limitMb: number): Sandbox {
   memoryMb = limitMb;
   // isolated-vm has lost control of the isolate: nothing in this process can be trusted to go on.
-  const sandbox = new Sandbox(kit, limitMb, () => process.kill(process.pid, catastropheSignal));
+  return new Sandbox(kit, limitMb, () => process.kill(process.pid, catastropheSignal));
+}
+
+function createEngine(sandbox: Sandbox): Engine {
   const made = new Engine(sandbox, link, new BoardWriter(inheritedFd.board));
   made.onLost = () => {
     listener?.close();
@@ -63,7 +72,7 @@ function createEngine(limitMb: number): Engine {
 
 /** The first load may bring another memory limit than the warm isolate has: then it is made anew, while nothing runs in it. */
 function load(head: LoadHead, bytes: Buffer): void {
-  if (engine && !engine.program && head.limits.memory_mb !== memoryMb) engine = createEngine(head.limits.memory_mb);
+  if (engine && !engine.program && head.limits.memory_mb !== memoryMb) engine = createEngine(createSandbox(head.limits.memory_mb));
   engine?.load(head, head.fresh ? cutProgram(bytes, head.program) : null);
 }
 

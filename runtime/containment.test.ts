@@ -1,12 +1,12 @@
 import { afterAll, expect, test } from "vitest";
 import { defaultLimits, TestRuntime, until } from "./fixture/test-runtime.ts";
 
-const limits = { ...defaultLimits, request_cpu_ms: 500, request_wall_ms: 3_000 };
+/** Wall time far above CPU time: on a loaded machine a loop has to wait for what it may use. */
+const limits = { ...defaultLimits, request_cpu_ms: 300, request_wall_ms: 20_000 };
 const runtime = await TestRuntime.start();
 afterAll(() => runtime.close());
 
-await runtime.claim(
-  `
+const program = `
   const hostile = {
     loop: () => { for (;;); },
     microtasks: async () => { for (;;) await null; },
@@ -30,19 +30,23 @@ await runtime.claim(
       return new Response(String(await hostile[name]()));
     },
   };
-`,
-  { limits },
-);
+`;
+await runtime.claim(program, { limits });
 
 /** What a caller and the api learn of a hostile call: by answer, or by a broken connection and the report. */
 async function outcomeOf(path: string, runId = crypto.randomUUID()): Promise<{ status: number | null; outcome: string; ms: number }> {
-  const started = performance.now();
-  const status = await runtime.call(path, { headers: { "x-kapstone-run": runId } }).then(
-    (reply) => reply.status,
-    () => null,
-  );
-  const ms = performance.now() - started;
-  return { status, outcome: (await runtime.ended(runId)).outcome, ms };
+  for (;;) {
+    const started = performance.now();
+    const status = await runtime.call(path, { headers: { "x-kapstone-run": runId } }).then(
+      (reply) => reply.status,
+      () => null,
+    );
+    const ms = performance.now() - started;
+    const { outcome, detail } = await runtime.ended(runId);
+    // Others had the processor: nothing was learnt about the program.
+    if (outcome === "timeout" && detail?.includes("machine was too busy")) runId = crypto.randomUUID();
+    else return { status, outcome, ms };
+  }
 }
 
 async function servesAgain(): Promise<void> {
@@ -62,7 +66,6 @@ test.each([
   ["regexp", "cpu-exceeded", 503],
   ["recursion", "error", 500],
   ["rejection", "error", 500],
-  ["never", "timeout", 504],
 ])("%s ends as %s while its neighbour in flight is answered", async (name, outcome, status) => {
   const neighbour = runtime.call("/slow");
   await until(async () => (await runtime.state()).in_flight > 0, "the neighbour in flight");
@@ -101,4 +104,10 @@ test.each(["json", "bigint"])("%s wedges the isolate: the process is killed, the
 test("a flood of timers ends its run", async () => {
   expect((await outcomeOf("/interval")).outcome).toMatch(/error|cpu-exceeded/);
   await servesAgain();
+});
+
+test("a run that never answers ends as timeout", async () => {
+  await runtime.claim(program, { limits: { ...limits, request_wall_ms: 1_000 } });
+  expect(await outcomeOf("/never")).toMatchObject({ status: 504, outcome: "timeout" });
+  expect((await runtime.call("/ok")).text).toBe("ok");
 });

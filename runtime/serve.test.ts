@@ -109,12 +109,14 @@ test("a response past the limit breaks the connection once bytes have gone out",
 });
 
 test("a program's headers never speak for the platform or the connection", async () => {
-  const reply = await runtime.call("/headers");
-  expect(reply.status).toBe(200);
-  expect(reply.text).toBe("ok");
-  expect(reply.headers["x-kapstone-outcome"]).toBeUndefined();
-  expect(reply.headers["content-length"]).toBe("2");
-  expect(reply.headers["x-own"]).toBe("1");
+  // The second time its head is known.
+  for (const reply of [await runtime.call("/headers"), await runtime.call("/headers")]) {
+    expect(reply.status).toBe(200);
+    expect(reply.text).toBe("ok");
+    expect(reply.headers["x-kapstone-outcome"]).toBeUndefined();
+    expect(reply.headers["content-length"]).toBe("2");
+    expect(reply.headers["x-own"]).toBe("1");
+  }
   expect((await runtime.call("/status")).status).toBe(204);
 });
 

@@ -21,7 +21,7 @@ export const runtimeSettings = {
   ),
   recycleRuns: setting(
     "KAPSTONE_RUNTIME_RECYCLE_RUNS",
-    integer(20_000, 1, 1_000_000_000),
+    integer(1_000_000, 1, 1_000_000_000),
     "Runs after which the process that serves a kap is replaced by its warm spare, without a call being lost",
   ),
   recycleGrowthMb: setting(

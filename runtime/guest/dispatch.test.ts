@@ -76,6 +76,9 @@ describe("a request's handler", () => {
       const result = await (await program(code)).request();
       expect([result.outcome, result.detail.includes("main.ts")]).toEqual(["no-handler", true]);
     }
+    const without = await TestHost.boot({ "other.ts": "return {};" }); // a bundle holds the files that have a default export
+    hosts.push(without);
+    expect((await without.request()).outcome).toBe("no-handler");
   });
 
   test("a module that throws while it loads fails every run that needs it", async () => {

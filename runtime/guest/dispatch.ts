@@ -15,7 +15,7 @@ import {
 } from "./primordials.ts";
 import { requestFromHost } from "./request.ts";
 import { isResponse, type Response, sendHead } from "./response.ts";
-import { addRun, KapContext, Run, type RunHead } from "./run.ts";
+import { addRun, dropRun, KapContext, Run, type RunHead } from "./run.ts";
 import { exactBuffer } from "./utf8.ts";
 
 type Handler = (subject: unknown, ctx: KapContext) => unknown;
@@ -58,8 +58,8 @@ async function load(runKey: number, file: string): Promise<{ value: unknown }> {
   try {
     if (table === null) throw new Error("No program has been installed.");
     const modules = await table;
-    const module = await (modules[file] as () => Promise<{ default?: unknown }>)();
-    loaded[file] = { value: module.default };
+    const module = await modules[file]?.(); // a file without a default export has no entry
+    loaded[file] = { value: module?.default };
     return loaded[file];
   } finally {
     delete loading[runKey];
@@ -164,9 +164,12 @@ function answer(run: Run, response: unknown): void {
     return;
   }
   try {
-    const rest = sendHead(run.key, response as Response);
-    if (rest === null) run.settleOne();
-    else {
+    const isLast = run.open === 1;
+    const rest = sendHead(run.key, response as Response, isLast);
+    if (rest === null) {
+      if (isLast) dropRun(run.key);
+      else run.settleOne();
+    } else {
       promiseThen(
         pump(run, rest),
         () => run.settleOne(),

@@ -107,7 +107,6 @@ interface StoredObject {
   key: string;
   size: number;
   etag?: string;
-  content_type?: string;
   last_modified?: string;
 }
 

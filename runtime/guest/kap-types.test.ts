@@ -44,6 +44,7 @@ describe("kap.d.ts", () => {
             const pair = await crypto.subtle.generateKey({ name: "ECDSA", namedCurve: "P-256" }, true, ["sign"]);
             const packed = new Blob(["x"]).stream().pipeThrough(new CompressionStream("gzip")).pipeThrough(new DecompressionStream("gzip")).pipeThrough(new TextDecoderStream());
             setTimeout((a: number) => a, 5, 1);
+            await new Promise((resolve) => setTimeout(resolve, 5));
             void [mac.byteLength, pair.privateKey, packed, AbortSignal.timeout(5), new URLPattern({ pathname: "/x" }), structuredClone({ a: 1 }).a];
             return Response.json({ hits: rows[0]?.n, org: secrets.get("ORG_NAME"), by: ctx.user?.email, form: (await request.formData()).get("a") });
           },

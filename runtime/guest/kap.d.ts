@@ -26,7 +26,6 @@ declare module "kap" {
     /** Bytes. */
     size: number;
     etag?: string;
-    content_type?: string;
     last_modified?: string;
   }
   /** The kap's own files. Keys are 1 to 1,024 bytes of UTF-8; an object is at most 30 MiB. */
@@ -716,6 +715,8 @@ declare var crypto: Crypto;
 // ------------------------------------------------------------------------------------------------------- time, log and global scope
 
 declare function setTimeout<A extends any[]>(callback: (...args: A) => void, delay?: number, ...args: A): number;
+/** For `new Promise((resolve) => setTimeout(resolve, delay))`, whatever the promise is of. */
+declare function setTimeout(callback: (_: undefined) => void, delay?: number): number;
 declare function setInterval<A extends any[]>(callback: (...args: A) => void, delay?: number, ...args: A): number;
 declare function clearTimeout(timer?: number): void;
 declare function clearInterval(timer?: number): void;

@@ -23,8 +23,11 @@ export interface HostResponse {
 
 export let isResponse: (value: unknown) => value is Response;
 export let responseFromHost: (head: HostResponse, body: Body) => Response;
-/** Hands a complete response to the host; gives back the body when it has to be streamed instead, its head sent already. */
-export let sendHead: (runKey: number, response: Response) => Body | null;
+/**
+ * Hands a complete response to the host, which takes the run as done when `isLast`; gives back the body when it has to be streamed instead, its
+ * head sent already.
+ */
+export let sendHead: (runKey: number, response: Response, isLast: boolean) => Body | null;
 /** The body of a response that goes to the store, its Content-Type included; the response counts as used then. */
 export let moveBody: (response: Response) => { body: Body; type: string | null };
 
@@ -65,18 +68,18 @@ export class Response {
       response.#redirected = head.redirected ?? false;
       return response;
     };
-    sendHead = (runKey, response) => {
+    sendHead = (runKey, response, isLast) => {
       const body = response.#body;
       if (response.#type === "error") throw new TypeError("A network error (Response.error()) cannot be sent to the caller.");
       body.claim();
       const headers = response.#headersJson();
       const complete = completeBody(body);
       if (complete === undefined && !body.isEmpty) {
-        host.respond(runKey, response.#status, headers, undefined, true);
+        host.respond(runKey, response.#status, headers, undefined, true, false);
         return body;
       }
       if (!body.isEmpty) body.used = true;
-      host.respond(runKey, response.#status, headers, complete, false);
+      host.respond(runKey, response.#status, headers, complete, false, isLast);
       return null;
     };
     moveBody = (response) => ({ type: response.#contentType(), body: response.#body.move() });

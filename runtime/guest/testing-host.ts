@@ -225,13 +225,21 @@ export class TestHost {
     const buffer = (data: string | ArrayBuffer) => (typeof data === "string" ? Buffer.from(data) : Buffer.from(data));
     let chunks = 0;
     const callbacks = {
-      respond: (runKey: number, status: number, headersJson: string, body: string | ArrayBuffer | undefined) => {
+      respond: (
+        runKey: number,
+        status: number,
+        headersJson: string,
+        body: string | ArrayBuffer | undefined,
+        _more: boolean,
+        isLast: boolean,
+      ) => {
         const live = this.#live.get(runKey);
         if (live === undefined) return;
         const flat = JSON.parse(headersJson) as string[];
         live.result.status = status;
         for (let index = 0; index < flat.length; index += 2) live.result.headers.push([flat[index] as string, flat[index + 1] as string]);
         if (body !== undefined) live.parts.push(buffer(body));
+        if (isLast) this.#finish(runKey, "done", "");
       },
       chunk: (runKey: number, data: string | ArrayBuffer) => {
         this.#live.get(runKey)?.parts.push(buffer(data));

@@ -1,13 +1,13 @@
 import type { BoardWriter } from "../seam/flight-board.ts";
 import { frameKind } from "../seam/frames.ts";
-import type { SupervisorLink } from "./link.ts";
+import type { RunLink } from "./link.ts";
 import type { Run } from "./run.ts";
 import type { RunControl } from "./run-control.ts";
 
 /** What has to be there before a run starts: the revision it was called for, its body when that is small, and a place among those that may run at once. */
 export class Admission {
   readonly #engine: RunControl;
-  readonly #link: SupervisorLink;
+  readonly #link: RunLink;
   readonly #board: BoardWriter;
   readonly #start: (run: Run, bytes: ArrayBuffer | undefined) => void;
   readonly #queue: { run: Run; bytes: ArrayBuffer | undefined }[] = [];
@@ -15,7 +15,7 @@ export class Admission {
   #activeRuns = 0;
   #askedRevision = 0;
 
-  constructor(engine: RunControl, link: SupervisorLink, board: BoardWriter, start: (run: Run, bytes: ArrayBuffer | undefined) => void) {
+  constructor(engine: RunControl, link: RunLink, board: BoardWriter, start: (run: Run, bytes: ArrayBuffer | undefined) => void) {
     this.#engine = engine;
     this.#link = link;
     this.#board = board;

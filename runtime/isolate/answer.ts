@@ -27,6 +27,40 @@ export class AnswerTooLarge extends Error {
   override name = "ResponseTooLarge";
 }
 
+/** Heads that were sent before, by their JSON: a program has few different ones, and the usual ones need no second look. */
+const knownHeads = new Map<string, readonly string[]>();
+const maxKnownHeads = 64;
+const longestKnownHead = 512;
+
+/** A program's header fields as they may go out: flat names and values, without what the connection owns. @throws BadAnswer */
+function sendableHead(headersJson: string): readonly string[] {
+  const known = knownHeads.get(headersJson);
+  if (known) return known;
+  const head = checkedHead(JSON.parse(headersJson) as string[]);
+  if (headersJson.length <= longestKnownHead) {
+    if (knownHeads.size >= maxKnownHeads) knownHeads.clear();
+    knownHeads.set(headersJson, head);
+  }
+  return head;
+}
+
+function checkedHead(fields: string[]): string[] {
+  const head: string[] = [];
+  let headBytes = 0;
+  for (let at = 0; at + 1 < fields.length; at += 2) {
+    const name = String(fields[at]);
+    const value = String(fields[at + 1]);
+    const lower = name.toLowerCase();
+    if (ownFields.has(lower) || lower.startsWith("x-kapstone-")) continue;
+    if (!fieldName.test(name) || badValue.test(value))
+      throw new BadAnswer(`the response header ${JSON.stringify(name.slice(0, 80))} cannot be sent`);
+    headBytes += name.length + value.length + 4;
+    head.push(name, value);
+  }
+  if (headBytes > maxHeadBytes) throw new BadAnswer(`the response headers are larger than ${maxHeadBytes} bytes`);
+  return head;
+}
+
 /** The HTTP answer of one request run: head once, then bytes up to the limit, then the end. */
 export class Answer {
   readonly #request: IncomingMessage;
@@ -64,20 +98,7 @@ export class Answer {
   respond(status: number, headersJson: string, body: string | ArrayBuffer | undefined, more: boolean): void {
     if (this.hasHead) return;
     if (!Number.isInteger(status) || status < 200 || status > 599) throw new BadAnswer(`a Response cannot have the status ${status}`);
-    const fields = JSON.parse(headersJson) as string[];
-    const head: string[] = [];
-    let headBytes = 0;
-    for (let at = 0; at + 1 < fields.length; at += 2) {
-      const name = String(fields[at]);
-      const value = String(fields[at + 1]);
-      const lower = name.toLowerCase();
-      if (ownFields.has(lower) || lower.startsWith("x-kapstone-")) continue;
-      if (!fieldName.test(name) || badValue.test(value))
-        throw new BadAnswer(`the response header ${JSON.stringify(name.slice(0, 80))} cannot be sent`);
-      headBytes += name.length + value.length + 4;
-      head.push(name, value);
-    }
-    if (headBytes > maxHeadBytes) throw new BadAnswer(`the response headers are larger than ${maxHeadBytes} bytes`);
+    const head = [...sendableHead(headersJson)];
     const silent = bodyless(status, this.#request.method);
     if (more && !silent) {
       this.status = status;

@@ -62,7 +62,8 @@ function readOwn(arrival: Arrival, name: string, value: string): void {
 /** The HTTP server of the data address. It accepts on the socket the supervisor holds, so a successor goes on with the same backlog. */
 export function createDataListener(current: () => Engine | undefined): Server {
   const server = createServer(
-    { keepAlive: true, maxHeaderSize: maxHeaderBytes, requireHostHeader: false },
+    // Nobody reads the body of a request that announces none: Node need not make it a stream.
+    { keepAlive: true, maxHeaderSize: maxHeaderBytes, requireHostHeader: false, optimizeEmptyRequests: true },
     (request: IncomingMessage, response: ServerResponse) => {
       const engine = current();
       if (engine?.isLost) {

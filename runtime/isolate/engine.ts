@@ -6,7 +6,8 @@ import { codeCacheStates, type LoadHead, type Outcome } from "../seam/records.ts
 import { Admission } from "./admission.ts";
 import { AnswerTooLarge } from "./answer.ts";
 import { GuestBridge } from "./guest-bridge.ts";
-import type { SupervisorLink } from "./link.ts";
+import type { RunLink } from "./link.ts";
+import { ProcessorShare, threadCpuMs } from "./processor.ts";
 import type { Program } from "./program.ts";
 import { Programs } from "./programs.ts";
 import { type Arrival, openRun, type Run, runEnd } from "./run.ts";
@@ -16,6 +17,23 @@ import { transferred } from "./transferred.ts";
 import { runHead, scheduledAnswer } from "./trigger-heads.ts";
 
 const sweepMs = 50;
+/** A thread that gets less of its processor than this shares it with others. */
+const quietShare = 0.9;
+const mostCautionMs = 1_000;
+const mostLateMs = 500;
+
+/**
+ * V8 ends an entry by the wall's clock and for good; CPU time is what counts, and nobody is ended for what others took. So V8 is told to end it somewhat after
+ * the entry should have used the CPU time it has left, at the share of the processor that this thread gets. Where that is not all of it, the share may fall:
+ * it is told another fifth later, a second of CPU time at most.
+ */
+function entryMs(leftMs: number, share: number): number {
+  const lateMs = Math.min(mostLateMs, leftMs + 50);
+  return lateMs + (share < quietShare ? (leftMs + Math.min(leftMs / 5, mostCautionMs)) / share : leftMs);
+}
+
+/** An entry that begins at the run's wall deadline, or after, has at most this long. */
+const lastEntryMs = 50;
 /** What the kit may take to drop a run's state; it runs nothing of the program then. */
 const forgetTimeoutMs = 200;
 /** Each has a context of its own, which takes memory of the isolate. */
@@ -31,7 +49,7 @@ export class Engine implements RunControl {
   onLost: (() => void) | null = null;
 
   readonly #sandbox: Sandbox;
-  readonly #link: SupervisorLink;
+  readonly #link: RunLink;
   readonly #board: BoardWriter;
   readonly #bridge: GuestBridge;
   readonly #programs: Programs;
@@ -40,9 +58,13 @@ export class Engine implements RunControl {
   readonly #deferred: (() => void)[] = [];
   #nextKey = 0;
   #depth = 0;
+  readonly #share = new ProcessorShare();
+  /** The run that is inside the isolate, and the thread's CPU time up to which it, or whoever was, has been charged. */
+  #inside: Run | null = null;
+  #chargedMs = 0;
   #sweeper: NodeJS.Timeout | undefined;
 
-  constructor(sandbox: Sandbox, link: SupervisorLink, board: BoardWriter) {
+  constructor(sandbox: Sandbox, link: RunLink, board: BoardWriter) {
     this.#sandbox = sandbox;
     this.#link = link;
     this.#board = board;
@@ -71,6 +93,11 @@ export class Engine implements RunControl {
     const codeCache = this.#programs.load(head, parts);
     this.#link.send(frameKind.loaded, head.revision, codeCacheStates.indexOf(codeCache));
     this.#admission.loaded(head.revision);
+  }
+
+  /** No run will follow those there are. */
+  close(): void {
+    this.#programs.close();
   }
 
   revisionUnavailable(revision: number, why: string): void {
@@ -160,13 +187,27 @@ export class Engine implements RunControl {
   enter(run: Run, entry: Entry, args: EntryArgument[]): void {
     if (this.isLost || run.isEnded) return;
     const left = run.cpuBudgetMs - run.cpuMs;
-    if (left < 1) {
+    if (left <= 0) {
       this.#exceeded(run);
       return;
     }
-    const timeout = Math.ceil(left);
+    const outer = this.#inside;
+    this.#charge();
+    this.#inside = run;
     const before = performance.now();
-    this.#board.enter(run.slot, run.id, run.arrivedAt, Date.now(), timeout, run.wallDeadline);
+    const enteredAt = Date.now();
+    const fairMs = entryMs(left, this.#share.at(before));
+    const timeout = Math.ceil(Math.max(lastEntryMs, Math.min(fairMs, run.wallDeadline - enteredAt)));
+    this.#board.enter(run.slot, {
+      runId: run.id,
+      startedAt: run.arrivedAt,
+      enteredAt,
+      timeoutMs: timeout,
+      wallDeadline: run.wallDeadline,
+      cpuMs: run.cpuMs,
+      cpuBudgetMs: run.cpuBudgetMs,
+      cpuClockMs: this.#chargedMs,
+    });
     this.#depth++;
     let failure: unknown;
     let failed = false;
@@ -177,11 +218,19 @@ export class Engine implements RunControl {
       failed = true;
     }
     this.#depth--;
+    this.#charge();
+    this.#inside = outer;
+    if (this.#depth === 0) this.#board.left();
     const spent = performance.now() - before;
-    run.cpuMs += spent;
-    if (run.isEnded) this.#board.left(run.slot);
     if (failed) this.#entryFailed(run, entry, failure, spent >= timeout - 1);
     if (this.#depth === 0 && this.#deferred.length > 0) this.#runDeferred();
+  }
+
+  /** Puts the CPU time since the last charge on the account of the run that is inside. */
+  #charge(): void {
+    const now = threadCpuMs();
+    if (this.#inside) this.#inside.cpuMs += now - this.#chargedMs;
+    this.#chargedMs = now;
   }
 
   /** Does something that may enter the isolate: now when nobody is inside, else right after. */
@@ -206,7 +255,9 @@ export class Engine implements RunControl {
     }
     const message = failure instanceof Error ? failure.message : String(failure);
     if (timeIsUp && message === "Script execution timed out.") {
-      this.#exceeded(run);
+      if (run.cpuMs >= run.cpuBudgetMs) this.#exceeded(run);
+      else if (Date.now() >= run.wallDeadline) this.#timedOut(run);
+      else this.#starved(run);
       return;
     }
     const program = run.program;
@@ -221,6 +272,16 @@ export class Engine implements RunControl {
 
   #exceeded(run: Run): void {
     this.end(run, "cpu-exceeded", 503, `The run used its ${run.cpuBudgetMs} ms of CPU time.`);
+  }
+
+  #starved(run: Run): void {
+    const got = `${Math.round(run.cpuMs)} of its ${run.cpuBudgetMs} ms of CPU time`;
+    this.end(run, "timeout", 504, `The run held the isolate too long, and the machine was too busy to give it more than ${got}.`);
+  }
+
+  #timedOut(run: Run): void {
+    if (this.#done.has(run.key)) this.end(run, "client-gone", run.answer.status, "The caller did not read the response in time.");
+    else this.end(run, "timeout", 504, `The run took longer than its ${run.wallDeadline - run.arrivedAt} ms.`);
   }
 
   /** The isolate is gone. Everyone in flight is told the same outcome; the supervisor brings the spare. */
@@ -283,6 +344,7 @@ export class Engine implements RunControl {
   end(run: Run, outcome: Outcome, status: number, detail: string | null): void {
     if (run.isEnded) return;
     run.isEnded = true;
+    if (run === this.#inside) this.#charge();
     const now = Date.now();
     const { program } = run;
     const text = detail === null ? null : program ? program.describe(detail) : detail;
@@ -341,9 +403,7 @@ export class Engine implements RunControl {
     this.#sweeper = undefined;
     const now = Date.now();
     for (const run of [...this.runs.values()]) {
-      if (now < run.wallDeadline) continue;
-      if (this.#done.has(run.key)) this.end(run, "client-gone", run.answer.status, "The caller did not read the response in time.");
-      else this.end(run, "timeout", 504, `The run took longer than its ${run.wallDeadline - run.arrivedAt} ms.`);
+      if (now >= run.wallDeadline) this.#timedOut(run);
     }
     if (this.runs.size > 0) this.#sweeper = setTimeout(this.#sweep, sweepMs);
   };

@@ -1,7 +1,7 @@
 import { createHostOps } from "../host-ops.ts";
 import { frameKind } from "../seam/frames.ts";
 import type { GuestCallbacks } from "../seam/guest-callbacks.ts";
-import type { SupervisorLink } from "./link.ts";
+import type { RunLink } from "./link.ts";
 import { BodyTooLarge } from "./request-body.ts";
 import type { Run } from "./run.ts";
 import type { RunControl } from "./run-control.ts";
@@ -30,12 +30,12 @@ const errorText = (error: unknown): string => {
 /** Answers what programs ask of the host: some here (bodies, timers, crypto, compression), the rest by the supervisor, which has the credentials. */
 export class GuestBridge {
   readonly #engine: RunControl;
-  readonly #link: SupervisorLink;
+  readonly #link: RunLink;
   readonly #ops = createHostOps();
   readonly #calls = new Map<number, PendingCall>();
   #nextCall = 0;
 
-  constructor(engine: RunControl, link: SupervisorLink) {
+  constructor(engine: RunControl, link: RunLink) {
     this.#engine = engine;
     this.#link = link;
   }
@@ -48,10 +48,12 @@ export class GuestBridge {
       return run && run.program?.context.id === contextId ? run : undefined;
     };
     return {
-      respond: (key, status, headers, body, more) => {
+      respond: (key, status, headers, body, more, isLast) => {
         const run = runOf(key);
-        if (run) this.#guarded(run, () => run.answer.respond(status, headers, body, more));
-        if (run) run.handlerMs = performance.now() - run.startedClock;
+        if (!run) return;
+        this.#guarded(run, () => run.answer.respond(status, headers, body, more));
+        run.handlerMs = performance.now() - run.startedClock;
+        if (isLast && !run.isEnded) this.#engine.done(run);
       },
       chunk: (key, data) => {
         const run = runOf(key);

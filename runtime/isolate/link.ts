@@ -10,6 +10,9 @@ const gatherMs = 25;
 const maxGatheredBytes = 256 * 1024;
 const maxGatheredRuns = 256;
 
+/** What an engine says to its supervisor. */
+export type RunLink = Pick<SupervisorLink, "send" | "addLine" | "addRun" | "flush">;
+
 /** The child's end of the socket pair to its supervisor. When the supervisor is gone, so is the child. */
 export class SupervisorLink {
   readonly #socket: Socket;

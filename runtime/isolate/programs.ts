@@ -46,6 +46,14 @@ export class Programs {
     }
   }
 
+  /** Gives up what is held for no run. */
+  close(): void {
+    const { current } = this;
+    if (!current) return;
+    current.isCurrent = false;
+    current.releaseWhenIdle();
+  }
+
   #replace(program: Program): void {
     const old = this.current;
     this.current = program;

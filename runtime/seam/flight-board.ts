@@ -35,6 +35,20 @@ export function openBoard(): number {
 
 export const closeBoard = (fd: number): void => closeSync(fd);
 
+/** An entry into the isolate as the board takes it. Times are epoch milliseconds; CPU times are of the child's main thread, in milliseconds. */
+export interface BoardEntry {
+  runId: string;
+  startedAt: number;
+  enteredAt: number;
+  /** When V8 is told to end the entry, after its beginning. */
+  timeoutMs: number;
+  wallDeadline: number;
+  /** What the run had used before, of how much, and what the thread's own clock showed at the entry. */
+  cpuMs: number;
+  cpuBudgetMs: number;
+  cpuClockMs: number;
+}
+
 /** The child's side: writes slots. One slot belongs to one run from its arrival until its end has been handed over. */
 export class BoardWriter {
   readonly #fd: number;
@@ -44,6 +58,8 @@ export class BoardWriter {
   #first = boardSlots;
   #last = -1;
   #flushing: NodeJS.Immediate | undefined;
+  /** Slots whose runs have ended, and been handed over, inside an entry that goes on. */
+  readonly #inside: number[] = [];
 
   constructor(fd: number) {
     this.#fd = fd;
@@ -73,18 +89,24 @@ export class BoardWriter {
     this.#last = -1;
   }
 
-  /** The run's end must be known now: the entry it happened in goes on, and may never return. `left` follows when it does. */
+  /**
+   * The run's end must be known now: the entry it happened in goes on, and may never return. `left` follows when it does. The record is handed
+   * over in between.
+   */
   endInside(slot: number): void {
     this.#slots[slot * slotBytes] = endedInside;
+    this.#inside.push(slot);
     this.flush();
   }
 
-  /** The entry in which a run ended has returned. */
-  left(slot: number): void {
-    const at = slot * slotBytes;
-    if (this.#slots[at] === ended) return; // which will be written
-    if (this.#slots[at] === endedInside) this.#slots[at] = ended;
-    this.#toWrite(slot);
+  /** The entry has returned in which runs ended. */
+  left(): void {
+    if (this.#inside.length === 0) return;
+    for (const slot of this.#inside) {
+      this.#slots[slot * slotBytes] = free;
+      this.#toWrite(slot);
+    }
+    this.#inside.length = 0;
   }
 
   #toWrite(slot: number): void {
@@ -110,22 +132,26 @@ export class BoardWriter {
     this.#slots[at] = queued;
     this.#slots.write(runId, at + 64, 36, "latin1");
     this.#slots.writeDoubleLE(now, at + 16);
+    this.#slots.writeFloatLE(0, at + 4);
     this.#write(slot);
   }
 
-  /** The run enters the isolate for at most `timeoutMs`; it must have ended by `wallDeadline` (epoch ms). */
-  enter(slot: number, runId: string, startedAt: number, now: number, timeoutMs: number, wallDeadline: number): void {
+  /** A run enters the isolate. */
+  enter(slot: number, entry: BoardEntry): void {
     const at = slot * slotBytes;
     const slots = this.#slots;
     if (slots[at] !== running) {
       slots[at] = running;
-      slots.write(runId, at + 64, 36, "latin1");
-      slots.writeDoubleLE(startedAt, at + 16);
-      slots.writeDoubleLE(wallDeadline, at + 40);
+      slots.write(entry.runId, at + 64, 36, "latin1");
+      slots.writeDoubleLE(entry.startedAt, at + 16);
+      slots.writeDoubleLE(entry.wallDeadline, at + 40);
+      slots.writeDoubleLE(entry.cpuBudgetMs, at + 112);
     }
     slots.writeDoubleLE(++this.#sequence, at + 8);
-    slots.writeDoubleLE(now, at + 24);
-    slots.writeDoubleLE(timeoutMs, at + 32);
+    slots.writeDoubleLE(entry.enteredAt, at + 24);
+    slots.writeDoubleLE(entry.timeoutMs, at + 32);
+    slots.writeDoubleLE(entry.cpuClockMs, at + 104);
+    slots.writeFloatLE(entry.cpuMs, at + 4);
     this.#write(slot);
   }
 
@@ -145,7 +171,8 @@ export class BoardWriter {
 
   /** The record of the slot's run has been handed over. Written with the slot's next use: until then it reads as ended, which is harmless. */
   release(slot: number): void {
-    this.#slots[slot * slotBytes] = free;
+    const at = slot * slotBytes;
+    if (this.#slots[at] !== endedInside) this.#slots[at] = free;
   }
 }
 
@@ -161,9 +188,12 @@ export interface BoardRun {
   enteredAt: number;
   timeoutMs: number;
   wallDeadline: number;
+  cpuBudgetMs: number;
+  cpuClockMs: number;
   endedAt: number;
   outcome: Outcome;
   httpStatus: number;
+  /** CPU time the run has used; while it runs, up to its last entry. */
   cpuMs: number;
 }
 
@@ -187,6 +217,8 @@ export function readBoard(fd: number): BoardRun[] {
       enteredAt: seen.readDoubleLE(at + 24),
       timeoutMs: seen.readDoubleLE(at + 32),
       wallDeadline: seen.readDoubleLE(at + 40),
+      cpuClockMs: seen.readDoubleLE(at + 104),
+      cpuBudgetMs: seen.readDoubleLE(at + 112),
       endedAt: seen.readDoubleLE(at + 48),
       outcome: outcomes[seen[at + 1] ?? 0] ?? "crashed",
       httpStatus: seen.readUInt16LE(at + 2),

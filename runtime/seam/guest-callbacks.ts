@@ -1,6 +1,14 @@
 /** What the guest kit may call. Every function is synchronous and must never throw: a stack would show the host's files. */
 export interface GuestCallbacks {
-  respond(runKey: number, status: number, headersJson: string, body: string | ArrayBuffer | undefined, more: boolean): void;
+  /** `more`: chunks follow. `isLast`: nothing of the run is open any more; it is done with this answer, and `done` is not called. */
+  respond(
+    runKey: number,
+    status: number,
+    headersJson: string,
+    body: string | ArrayBuffer | undefined,
+    more: boolean,
+    isLast: boolean,
+  ): void;
   chunk(runKey: number, data: string | ArrayBuffer): boolean;
   end(runKey: number): void;
   fail(runKey: number, kind: string, detail: string): void;

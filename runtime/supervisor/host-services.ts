@@ -10,11 +10,14 @@ import type { KapDatabase } from "./kap-database.ts";
 import { KapStore } from "./kap-store.ts";
 import { OutwardFetch } from "./outward-fetch.ts";
 
+/** What a program that sends statements has in its text. */
+const statementCalls = [".query(", ".batch("];
+
 /** The services programs call, with the kap's credentials. Answers go back to the child that asked, while it and the run are alive. */
 export class HostServices {
   readonly #log: Logger;
   readonly #fetch: OutwardFetch;
-  /** Made by the first program that asks: many never do, and client and parser are a good part of this process's memory. */
+  /** Made for the first statement, or when the program looks as if one would come. */
   #database: Promise<KapDatabase> | null = null;
   #store: KapStore | null = null;
   #assignment: Assignment | null = null;
@@ -39,6 +42,16 @@ export class HostServices {
     }
     if (this.#store) this.#store.assignment = assignment;
     else this.#store = new KapStore(assignment);
+  }
+
+  /** A program that sends statements finds client, parser and connection, or finds them being made: while the child loads it. */
+  anticipate({ programBytes }: Assignment): void {
+    if (!this.#assignment || this.#database || !statementCalls.some((text) => programBytes.includes(text))) return;
+    this.#database = this.#openDatabase(this.#assignment);
+    this.#database.then(
+      (database) => database.open(),
+      (error: unknown) => this.#log.warn({ cause: causeOf(error) }, "the kap's database could not be prepared"),
+    );
   }
 
   /** Answers one `call` frame; never throws. */

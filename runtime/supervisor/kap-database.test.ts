@@ -67,3 +67,21 @@ test("what a kap's database does wrong is logged at every level without what pro
   expect(log).toMatch(/could not be used/);
   expect(log).not.toMatch(/secretKey|"password"|processID|a-password-nobody/);
 });
+
+test("the first statement waits for the connection that was begun for it, and makes none beside it", async () => {
+  const kap = new KapDatabase(credentials, createLogger("test", { level: "silent" }));
+  kap.open();
+  const run = { fetches: 0, abort: new AbortController(), streams: new Set<string>(), dry: null };
+  const call = {
+    op: "db.query",
+    text: JSON.stringify({ sql: "select 1 as n" }),
+    bytes: new Uint8Array(),
+    run,
+    streamKey: String,
+    remainingMs: 10_000,
+  };
+  expect(await kap.call(call, defaultLimits)).toMatchObject({ text: expect.stringContaining("1") });
+  const open = await admin.query("select count(*)::int as n from pg_stat_activity where usename = $1", [role]);
+  expect(open.rows[0]).toEqual({ n: 1 });
+  await kap.close();
+});

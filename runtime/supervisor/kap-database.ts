@@ -32,6 +32,7 @@ export class KapDatabase {
   readonly #log: Logger;
   readonly #guard = loadSqlGuard();
   readonly #quota: DatabaseQuota;
+  #opening: Promise<void> | null = null;
 
   constructor(login: KapLogin, log: Logger) {
     this.#log = log;
@@ -49,6 +50,17 @@ export class KapDatabase {
     // A connection that breaks while idle is replaced at the next use; without a listener it would end the process.
     this.#pool.on("error", (error) => log.warn({ cause: causeOf(error) }, "an idle database connection ended"));
     this.#pool.on("connect", (client) => client.on("error", () => undefined)); // while it is held: its holder's next statement tells
+  }
+
+  /** Makes the first connection before a statement needs one; it waits for this one then. What keeps it from being made, that statement tells. */
+  open(): void {
+    const opened = this.#pool.connect().then(
+      (client) => client.release(),
+      () => undefined,
+    );
+    this.#opening = opened.then(() => {
+      this.#opening = null;
+    });
   }
 
   async call(call: HostCall, limits: KapLimits): Promise<HostAnswer> {
@@ -135,6 +147,7 @@ export class KapDatabase {
 
   async #connect(): Promise<pg.PoolClient> {
     try {
+      await this.#opening;
       return await this.#pool.connect();
     } catch (error) {
       throw shownDatabaseError(error, this.#log);
@@ -142,6 +155,7 @@ export class KapDatabase {
   }
 
   async close(): Promise<void> {
+    await this.#opening;
     await this.#pool.end();
   }
 }

@@ -16,7 +16,13 @@ export function verdictOfExit(end: ChildEnd, byKernel: boolean): Verdict {
   return verdict("crashed", `the process that runs the kap ended (${end.signal ?? end.code ?? "it could not be started"})`);
 }
 
-const verdict = (outcome: Outcome, why: string): Verdict => ({ guiltySlot: null, guilty: outcome, others: outcome, why });
+const verdict = (outcome: Outcome, why: string): Verdict => ({
+  guiltySlot: null,
+  guilty: outcome,
+  others: outcome,
+  why,
+  guiltyCpuMs: null,
+});
 
 /** For runs that were still open when their child had to go. */
 export const releaseVerdict: Verdict = verdict("crashed", "the runtime was released before the run had ended");
@@ -32,7 +38,8 @@ export function endsOfBoard(board: BoardRun[], verdict: Verdict | null, told: Re
     else if (verdict) {
       const isGuilty = run.slot === verdict.guiltySlot;
       const detail = isGuilty ? `${capital(verdict.why)}.` : `The run was in flight when ${verdict.why}.`;
-      runs.push(end(run, isGuilty ? verdict.guilty : verdict.others, detail, now, 0));
+      const cpuMs = (isGuilty ? verdict.guiltyCpuMs : null) ?? run.cpuMs;
+      runs.push({ ...end(run, isGuilty ? verdict.guilty : verdict.others, detail, now, 0), cpu_ms: Math.round(cpuMs) });
     } else runs.push(end(run, "crashed", "The run was in flight when its process ended.", now, 0));
   }
   return { runs, lines: [] };
@@ -50,7 +57,7 @@ function end(run: BoardRun, outcome: Outcome, detail: string | null, endedAt: nu
     started_at: new Date(run.startedAt).toISOString(),
     finished_at: new Date(endedAt).toISOString(),
     duration_ms: durationMs,
-    cpu_ms: outcome === "cpu-exceeded" ? Math.round(endedAt - run.enteredAt) : Math.round(run.cpuMs),
+    cpu_ms: Math.round(run.cpuMs),
     phases: { claim_ms: 0, queue_ms: 0, load_ms: 0, handler_ms: durationMs, host_ms: 0 },
     egress_bytes: 0,
     db_ms: 0,

@@ -167,6 +167,7 @@ export class Supervisor {
     if (this.assignment && (this.assignment.kap_id !== assignment.kap_id || this.assignment.runtime_id !== assignment.runtime_id))
       throw new ClaimRefused(409, "This runtime already serves another kap and never changes it; claim a generic one.");
     this.#adopt(assignment);
+    this.#services.anticipate(assignment);
     await this.#untilLoaded(assignment.revision);
     this.#refuseDraining();
     // The first answer comes first; a spare that is needed sooner is made when it is.

@@ -15,6 +15,10 @@ const graceMs = 350;
  * To kill sooner would fail every other run in flight for a loop that is about to end; a run that is alone gets `graceMs`.
  */
 const lateCpuMs = 1_800;
+/** CPU time above its budget at which a lone run is past its time, whatever V8 was told: V8 ends it sooner, unless the machine was busy when it was told. */
+const overdraftMs = 300;
+/** The same for a run with neighbours: V8, told as cautiously as it may be, should have ended it by then. */
+const crowdOverdraftMs = 1_500;
 /**
  * A child whose main thread gets no CPU time is not wedged, on a busy machine; silence this long is a wedge whatever it used. Below the 5 s after
  * which isolated-vm itself gives the isolate up, and could not say whose fault it was.
@@ -32,6 +36,8 @@ export interface Verdict {
   guilty: Outcome;
   others: Outcome;
   why: string;
+  /** CPU time the guilty run has used, where that is known. */
+  guiltyCpuMs: number | null;
 }
 
 /**
@@ -95,7 +101,7 @@ export class Watchdog {
     const allowed = this.#child.readyRssBytes + this.#memoryMb() * 1024 * 1024 * memoryFactor;
     if (rss <= allowed) return null;
     const why = `the process that runs the kap reached ${Math.round(rss / 1_048_576)} MB`;
-    return { guiltySlot: null, guilty: "memory-exceeded", others: "memory-exceeded", why };
+    return { guiltySlot: null, guilty: "memory-exceeded", others: "memory-exceeded", why, guiltyCpuMs: null };
   }
 
   #wedgeVerdict(inFlight: BoardRun[], now: number): Verdict | null {
@@ -110,7 +116,11 @@ export class Watchdog {
     const silentMs = now - this.#pingSentAt;
     if (silentMs < graceMs) return null;
     const inside = lastEntered(inFlight);
-    if (inside && now - inside.enteredAt < inside.timeoutMs) return null;
+    const isAlone = inside !== null && inFlight.length === 1;
+    const runMs = inside === null || spent === null ? null : inside.cpuMs + spent - inside.cpuClockMs;
+    if (inside && now - inside.enteredAt < inside.timeoutMs) {
+      if (runMs === null || runMs < inside.cpuBudgetMs + (isAlone ? overdraftMs : crowdOverdraftMs)) return null;
+    }
     // Never at first sight: the answer may have come while this process itself was kept from reading it.
     if (this.#overdue?.sequence !== (inside?.sequence ?? outside)) {
       this.#overdue = { sequence: inside?.sequence ?? outside, at: now, cpuMs: spent ?? 0 };
@@ -118,15 +128,22 @@ export class Watchdog {
     }
     const lateMs = now - this.#overdue.at;
     const usedMs = spent === null ? lateMs : spent - this.#overdue.cpuMs;
-    const isAlone = inside !== null && inFlight.length === 1;
-    if (usedMs < (isAlone ? graceMs : lateCpuMs) && lateMs < starvedMs) return null;
-    if (!inside) return { guiltySlot: null, guilty: "crashed", others: "crashed", why: "the process that runs the kap stopped answering" };
-    const guilty = inside.enteredAt + inside.timeoutMs > inside.wallDeadline ? "timeout" : "cpu-exceeded";
+    if (lateMs < starvedMs) {
+      if (usedMs < (isAlone ? graceMs : lateCpuMs)) return null;
+      // Past the time that V8 was told, but neither past its CPU time nor its wall time.
+      if (inside && runMs !== null && runMs < inside.cpuBudgetMs && now < inside.wallDeadline) return null;
+    }
+    if (!inside) {
+      const why = "the process that runs the kap stopped answering";
+      return { guiltySlot: null, guilty: "crashed", others: "crashed", why, guiltyCpuMs: null };
+    }
+    const hasBudget = runMs === null ? inside.enteredAt + inside.timeoutMs >= inside.wallDeadline : runMs < inside.cpuBudgetMs;
     return {
       guiltySlot: inside.slot,
-      guilty,
+      guilty: hasBudget ? "timeout" : "cpu-exceeded",
       others: "crashed",
       why: "a run held the isolate past its time and could only be stopped with the process",
+      guiltyCpuMs: runMs,
     };
   }
 }

@@ -27,7 +27,7 @@ const ideas: Record<string, Attack[]> = {
   "Outward fetch": egressAttacks,
 };
 
-const limits = { cpuMs: 400, wallMs: 4_000, memoryMb: 64 };
+const limits = { cpuMs: 400, wallMs: 8_000, memoryMb: 64 };
 /** Machines that run tests are loaded: assertions are this much kinder than the goals on the page. */
 const kindnessMs = 6_000;
 const page = new URL("../../docs/containment.md", import.meta.url);
@@ -56,6 +56,18 @@ afterAll(async () => {
   if (process.env.KAPSTONE_WRITE_CONTAINMENT === "1" && measured.length > 0)
     await writeFile(page, containmentPage(measured, { ...limits, overallP99Ms: p99(latenciesMs) }));
 });
+
+/** Carries an attack out, again when the run says that it was ended because others had the processor: nothing is learnt of the program then. */
+async function untilItHadTheProcessor(attack: Attack, before: string | undefined) {
+  for (let last = before; ; ) {
+    const started = performance.now();
+    const answer = await carryOut(attack);
+    const answerMs = performance.now() - started;
+    const run = await runOf(answer, last);
+    if (!run?.detail?.includes("machine was too busy")) return { answer, answerMs, run };
+    last = run.id;
+  }
+}
 
 /** The first good answer of the attacked kap after an attack. */
 async function servesAgain(): Promise<number> {
@@ -108,10 +120,7 @@ async function measure(idea: string, attack: Attack): Promise<void> {
   const before = (await newestRun())?.id;
   const peak = memory.watch(await ground.supervisorOf(ground.subject));
   const calm = neighbour.watch();
-  const started = performance.now();
-  const answer = await carryOut(attack);
-  const answerMs = performance.now() - started;
-  const run = await runOf(answer, before);
+  const { answer, answerMs, run } = await untilItHadTheProcessor(attack, before);
   if (attack.breaksItself) expect((await ground.subject.save(harmless)).status).toBe(200);
   const againMs = await servesAgain();
   const peakMb = await peak();

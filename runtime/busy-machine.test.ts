@@ -1,0 +1,87 @@
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { readdirSync, readFileSync } from "node:fs";
+import { afterEach, expect, test } from "vitest";
+import { defaultLimits, TestRuntime, until } from "./fixture/test-runtime.ts";
+
+/** The child shares one core with others who want all of it: what they take is on no run's account. */
+const neighbours = 7;
+
+let runtime: TestRuntime | undefined;
+const others: ChildProcess[] = [];
+afterEach(async () => {
+  for (const other of others.splice(0)) other.kill("SIGKILL");
+  await runtime?.close();
+  runtime = undefined;
+});
+
+const program = `exports.default = {
+  fetch(request) {
+    let sum = 0;
+    const { pathname } = new URL(request.url);
+    if (pathname === "/light") return new Response("ok");
+    if (pathname === "/loop") for (;;) sum++;
+    for (let n = 0; n < 60e6; n++) sum = (sum + n) | 0;
+    return new Response("ok " + sum);
+  },
+  scheduled() { for (let n = 0, sum = 0; n < 60e6; n++) sum = (sum + n) | 0; },
+};`;
+const triggers = [
+  { id: "request", kind: "request" as const, file_path: "main.ts" },
+  { id: "schedule", kind: "schedule" as const, file_path: "main.ts" },
+];
+
+/** Processes whose parent this is. */
+const childrenOf = (pid: number): number[] =>
+  readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .filter((name) => {
+      try {
+        return readFileSync(`/proc/${name}/stat`, "latin1").split(") ")[1]?.split(" ")[1] === String(pid);
+      } catch {
+        return false;
+      }
+    })
+    .map(Number);
+
+function crowd(pids: number[]): void {
+  for (const pid of pids) execFileSync("taskset", ["-a", "-p", "-c", "0", String(pid)]);
+  for (let n = 0; n < neighbours; n++) others.push(spawn("taskset", ["-c", "0", process.execPath, "-e", "for (;;);"], { stdio: "ignore" }));
+}
+
+test.runIf(process.platform === "linux")(
+  "CPU time of a run is its own: a busy machine ends no run for it, and an endless loop all the same",
+  async () => {
+    runtime = await TestRuntime.start();
+    await runtime.claim(program, { triggers });
+    await runtime.call("/");
+    const { cpu_ms: needed } = await runtime.ended((await runtime.call("/")).runId);
+    expect(needed).toBeGreaterThan(10);
+    const limit = Math.round(needed * 3);
+    await runtime.claim(program, { triggers, limits: { ...defaultLimits, request_cpu_ms: limit, background_cpu_ms: limit } });
+    crowd(childrenOf(runtime.process.pid as number));
+
+    for (let n = 0; n < 10; n++) expect((await runtime.call("/light")).status).toBe(200);
+
+    // By the wall's clock each of these has used more than it may.
+    const run = await until(async () => {
+      const reply = await (runtime as TestRuntime).call("/");
+      expect(reply).toMatchObject({ status: 200, text: expect.stringMatching(/^ok/) });
+      const ended = await (runtime as TestRuntime).ended(reply.runId);
+      return ended.phases.handler_ms > limit && ended;
+    }, "a run that others kept from the processor");
+    expect(run).toMatchObject({ outcome: "ok" });
+    expect(run.cpu_ms).toBeLessThan(limit);
+
+    const due = JSON.stringify({ scheduled_at: "2026-11-21T12:00:00.000Z" });
+    const tick = await runtime.call("/__kaps/scheduled", { method: "POST", body: due, headers: { "x-kapstone-trigger": "schedule" } });
+    const scheduled = await runtime.ended(tick.runId);
+    expect(scheduled.outcome).toBe("ok");
+    expect(scheduled.cpu_ms).toBeGreaterThan(needed / 4);
+    expect(scheduled.cpu_ms).toBeLessThan(limit);
+
+    const loop = await runtime.call("/loop");
+    const looped = await runtime.ended(loop.runId);
+    expect([loop.status, looped.outcome]).toEqual([503, "cpu-exceeded"]);
+    expect(looped.cpu_ms).toBeGreaterThanOrEqual(limit);
+  },
+);
