@@ -5,10 +5,11 @@ import { growth } from "./growth.ts";
 import { kapData } from "./kap-data.ts";
 import { keyCheck } from "./key-check.ts";
 import { killsLeftBehind } from "./kills.ts";
+import { endOnSignals } from "./leftovers.ts";
 import { mail } from "./mail.ts";
 import type { Measure, Row } from "./measure.ts";
 import { benchSettings } from "./platform.ts";
-import { isPinned } from "./processes.ts";
+import { isPinned, leaveMeasuredCore } from "./processes.ts";
 import { runtimeAlone } from "./runtime.ts";
 import { start } from "./start.ts";
 import { tick } from "./tick.ts";
@@ -26,6 +27,8 @@ if (unknown.length > 0) {
   console.error(`No measure is called ${unknown.join(", ")}: there are ${known.map((measure) => measure.name).join(", ")}.`);
   process.exit(1);
 }
+endOnSignals();
+leaveMeasuredCore();
 const rows: Row[] = [];
 for (const measure of wanted.length === 0 ? measures : known.filter(({ name }) => wanted.includes(name))) {
   console.log(`Measuring ${measure.name} …`);

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { startPostgres } from "../local/postgres.ts";
 import { createLogger } from "../platform/log.ts";
 import { type HttpClient, openHttpClient } from "../test/harness/http.ts";
-import { cores, end, script, startOn } from "./processes.ts";
+import { cores, end, moveToRest, script, startOn } from "./processes.ts";
 
 /** A platform under measurement: API and runtimes on one core, PostgreSQL on the other (it is started by this process). */
 export interface MeasuredPlatform {
@@ -37,6 +37,7 @@ export const benchSettings = {
 
 /** Starts one. PostgreSQL keeps fsync on, as it does for users. */
 export async function startMeasuredPlatform(settings: Record<string, string> = {}): Promise<MeasuredPlatform> {
+  moveToRest();
   const home = await mkdtemp(join(tmpdir(), "kapstone-bench-"));
   const server = await startPostgres({ home: join(home, "postgres"), log: createLogger("bench", { level: "warn" }) });
   const { process: child, firstLine: origin } = await startOn(cores.measured, script("platform-server.ts"), {

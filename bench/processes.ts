@@ -1,6 +1,7 @@
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { spawnWatched } from "./leftovers.ts";
 import type { LoadOptions, LoadResult } from "./load.ts";
 
 /** The core that what is measured runs on, and the one for the load and PostgreSQL. */
@@ -18,6 +19,16 @@ const hasTaskset = ((): boolean => {
 /** Whether processes can be pinned to cores here; without it figures of one core are those of the machine. */
 export const isPinned = hasTaskset;
 
+/** Puts this process, which takes the runtimes' reports, beside the load: what is measured has its core alone. */
+export function leaveMeasuredCore(): void {
+  if (hasTaskset) execFileSync("taskset", ["-apc", cores.rest, String(process.pid)], { stdio: "ignore" });
+}
+
+/** Moves this process to the core for the rest, and with it whatever it starts without naming a core: PostgreSQL. */
+export function moveToRest(): void {
+  if (hasTaskset) execFileSync("taskset", ["-a", "-c", "-p", cores.rest, String(process.pid)]);
+}
+
 /** Starts a TypeScript file of this folder, or any command, on one core, and waits for its first line. */
 export async function startOn(
   core: string,
@@ -25,7 +36,7 @@ export async function startOn(
   env: Record<string, string> = {},
 ): Promise<{ process: ChildProcess; firstLine: string }> {
   const full = hasTaskset ? ["taskset", "-c", core, ...command] : command;
-  const child = spawn(full[0] as string, full.slice(1), { env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawnWatched(full, { ...process.env, ...env });
   const firstLine = await new Promise<string>((resolve, reject) => {
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).once("line", resolve);
     child.once("exit", (code) => reject(new Error(`${command.join(" ")} ended with ${code} before it said anything`)));
@@ -38,7 +49,7 @@ export function script(name: string, ...args: string[]): string[] {
   return [process.execPath, "--no-node-snapshot", fileURLToPath(new URL(name, import.meta.url)), ...args];
 }
 
-/** Ends a process and waits until it has. */
+/** Ends a process and waits until it has; what is left of its group goes with it. */
 export async function end(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = new Promise((resolve) => child.once("exit", resolve));
