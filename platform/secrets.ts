@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from "node:crypto";
+import { hash, randomBytes } from "node:crypto";
 import { crc32 } from "node:zlib";
 
 const alphabet = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -40,13 +40,20 @@ function base62(value: bigint, length: number): string {
   return text;
 }
 
+/** Made for every request: a 32-bit number needs no BigInt. */
 function checksum(text: string): string {
-  return base62(BigInt(crc32(text)), checksumChars);
+  let sum = "";
+  let rest = crc32(text);
+  for (let i = 0; i < checksumChars; i++) {
+    sum = (alphabet[rest % 62] as string) + sum;
+    rest = Math.floor(rest / 62);
+  }
+  return sum;
 }
 
 /** The SHA-256 digest under which a secret is stored and looked up. */
 export function digestSecret(secret: string): Buffer {
-  return createHash("sha256").update(secret).digest();
+  return hash("sha256", secret, "buffer");
 }
 
 /** Mints a secret: prefix + 32 random bytes in base62 + a 6-character checksum over all before it (decided §3). */

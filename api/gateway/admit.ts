@@ -4,29 +4,30 @@ import type { Actor } from "../http/caller.ts";
 /** What one read tells of a call: the kap, its request trigger, the token it came with, the runtime that serves it. */
 export interface Admission {
   id: string;
-  org_id: string;
-  org_slug: string;
-  slug: string;
-  name: string;
-  state: "active" | "disabled" | "deleted";
-  disabled: { by: Actor; at: string; reason: string } | null;
-  deleted_at: Date | null;
-  recover_until: Date | null;
-  audience: "members" | "invited" | "public";
-  invited: string[];
   revision: number;
-  version_id: string;
   trigger_id: string;
-  trigger_enabled: boolean;
-  paused_by: Actor | null;
-  paused_at: Date | null;
-  token_id: string | null;
+  /** Of the token that admitted the call. */
   token_name: string | null;
   runtime_id: string | null;
   data_address: string | null;
   control_address: string | null;
-  /** Whether the run's first row was written by this statement. */
-  admitted: boolean;
+  /** What a refusal is made of. Null when the call is admitted: then the run's first row was written by this statement. */
+  refused: NotAdmitted | null;
+}
+
+/** The state of a kap whose call is not admitted. Times are texts. */
+export interface NotAdmitted {
+  slug: string;
+  org_slug: string;
+  state: "active" | "disabled" | "deleted";
+  disabled: { by: Actor; at: string; reason: string } | null;
+  deleted_at: string | null;
+  recover_until: string | null;
+  audience: "members" | "invited" | "public";
+  paused_by: Actor | null;
+  paused_at: string | null;
+  /** Whether the token that was presented is one of this kap, and holds. */
+  has_token: boolean;
 }
 
 /** How a call is admitted: by a bypass token or endpoint secret (looked up by digest), or by what the gateway has already proved (`proven`). */
@@ -50,43 +51,55 @@ export interface AdmissionRequest {
 /**
  * One statement for the hot path: the kap, the credential and the runtime are read, and the run's first row is written only if the call may run.
  * Nothing here is cached: a revoked token, a paused trigger or a disabled kap holds from the next request on, on every replica.
- * `limit 1` keeps every call a handful of index look-ups, however many calls the planner expects.
+ * `limit 1` keeps every call a handful of index look-ups in this order, whatever the planner expects of the tables. What only refusals need is put together for them alone.
  */
 const statement = `
 with k as (
   select call.*, found.*
   from json_to_recordset($1::json) as call (run_id uuid, host_slug text, token_kind text, token_digest bytea, proven boolean, request_id text, caller text, method text, target text, busy uuid[])
   cross join lateral (
-    select k.id, k.org_id, o.slug as org_slug, k.slug, k.name, k.state, k.disabled, k.deleted_at, k.recover_until, k.audience, k.invited, k.revision,
-           k.current_version_id as version_id, t.id as trigger_id, t.enabled as trigger_enabled, t.paused_by, t.paused_at,
-           tok.id as token_id, tok.name as token_name, r.id as runtime_id, r.data_address, r.control_address,
-           k.state = 'active' and t.enabled
-             and (case when call.token_digest is null then call.proven or k.audience = 'public' else tok.id is not null end) as admitted
-    from kaps k
-    join orgs o on o.id = k.org_id
-    join kap_triggers t on t.kap_id = k.id and t.kind = 'request' and t.deleted_at is null
-    left join kap_tokens tok on tok.digest = call.token_digest and tok.kap_id = k.id and tok.kind = call.token_kind
-      and tok.revoked_at is null and (tok.expires_at is null or tok.expires_at > now())
+    select k.id, k.org_id, k.revision, k.current_version_id as version_id, t.id as trigger_id, tok.name as token_name,
+           r.id as runtime_id, r.data_address, r.control_address,
+           case when k.state = 'active' and t.enabled
+                  and (case when call.token_digest is null then call.proven or k.audience = 'public' else tok.id is not null end) then null
+                else json_build_object('slug', k.slug, 'org_slug', (select o.slug from orgs o where o.id = k.org_id), 'state', k.state,
+                  'disabled', k.disabled, 'deleted_at', k.deleted_at, 'recover_until', k.recover_until, 'audience', k.audience,
+                  'paused_by', t.paused_by, 'paused_at', t.paused_at, 'has_token', tok.id is not null)
+           end as refused
+    from (
+      select * from kaps
+      where slug = coalesce(call.host_slug, (select named.slug from kap_tokens s join kaps named on named.id = s.kap_id where s.digest = call.token_digest))
+      limit 1
+    ) k
+    cross join lateral (
+      select t.id, t.enabled, t.paused_by, t.paused_at from kap_triggers t where t.kap_id = k.id and t.kind = 'request' and t.deleted_at is null limit 1
+    ) t
+    left join lateral (
+      select tok.id, tok.name from kap_tokens tok
+      where tok.digest = call.token_digest and tok.kap_id = k.id and tok.kind = call.token_kind
+        and tok.revoked_at is null and (tok.expires_at is null or tok.expires_at > now())
+      limit 1
+    ) tok on true
     left join lateral (
       select r.id, r.data_address, r.control_address from runtimes r where r.kap_id = k.id and r.state = 'ready'
       order by array_position(call.busy, r.id) nulls first, r.slot limit 1
     ) r on true
-    where k.id = case when call.host_slug is null then (select kap_id from kap_tokens where digest = call.token_digest)
-                      else (select id from kaps where slug = call.host_slug) end
-    limit 1
   ) found
 ), run as (
   insert into runs (id, kap_id, org_id, version_id, trigger_id, trigger_kind, status, request_id, caller, method, target, runtime_id)
   select run_id, id, org_id, version_id, trigger_id, 'request', 'running', request_id,
          case when token_digest is null or proven then caller when token_kind = 'bypass' then 'token:' || token_name else 'endpoint:' || token_name end,
          method, target, runtime_id
-  from k where admitted
+  from k where refused is null
 )
-select run_id, id, org_id, org_slug, slug, name, state, disabled, deleted_at, recover_until, audience, invited, revision, version_id, trigger_id,
-       trigger_enabled, paused_by, paused_at, token_id, token_name, runtime_id, data_address, control_address, admitted from k`;
+select run_id, id, revision, trigger_id, token_name, runtime_id, data_address, control_address, refused from k`;
 
 /** Calls that one statement admits at most. */
 const maxTogether = 50;
+/** Statements of a pool under way at once: calls that come meanwhile go together in the next, which is there as soon as one has answered. */
+const maxUnderWay = 2;
+/** So long do calls wait for statements under way; then they no longer count, and another goes beside them. */
+const patienceMs = 5;
 
 interface Waiting {
   request: AdmissionRequest;
@@ -94,24 +107,59 @@ interface Waiting {
   reject(error: unknown): void;
 }
 
-const waiting = new WeakMap<pg.Pool, Waiting[]>();
+/** The calls of a pool that no statement has taken yet. */
+interface Queue {
+  waiting: Waiting[];
+  underWay: number;
+  /** The turn of the event loop ends with a look at the queue. */
+  isDue: boolean;
+  patience: NodeJS.Timeout | null;
+}
+
+const queues = new WeakMap<pg.Pool, Queue>();
+
+function queueOf(hot: pg.Pool): Queue {
+  const known = queues.get(hot);
+  if (known) return known;
+  const made: Queue = { waiting: [], underWay: 0, isDue: false, patience: null };
+  queues.set(hot, made);
+  return made;
+}
 
 /**
  * Reads and admits a call. Null when no kap has that name (or the secret on the bare runtime host names none). Calls that arrived in the same turn of
- * the event loop go in one statement: a call alone waits for nobody, and many at once do not pay a round trip each.
+ * the event loop go in one statement, and so do those that come while statements are under way: a call alone waits for nobody, and many at once do not
+ * pay a round trip each.
  */
 export function admit(hot: pg.Pool, request: AdmissionRequest): Promise<Admission | null> {
   return new Promise((resolve, reject) => {
-    const call = { request, resolve, reject };
-    const together = waiting.get(hot);
-    if (together && together.length < maxTogether) return void together.push(call);
-    const calls = [call];
-    waiting.set(hot, calls);
+    const queue = queueOf(hot);
+    queue.waiting.push({ request, resolve, reject });
+    if (queue.isDue) return;
+    queue.isDue = true;
     setImmediate(() => {
-      if (waiting.get(hot) === calls) waiting.delete(hot);
-      void admitAll(hot, calls);
+      queue.isDue = false;
+      send(hot, queue);
     });
   });
+}
+
+/** Sends what waits, as far as statements may be under way. `isImpatient` sends one more. */
+function send(hot: pg.Pool, queue: Queue, isImpatient = false): void {
+  while (queue.waiting.length > 0 && (isImpatient || queue.underWay < maxUnderWay)) {
+    isImpatient = false;
+    const calls = queue.waiting.splice(0, maxTogether);
+    queue.underWay += 1;
+    void admitAll(hot, calls).finally(() => {
+      queue.underWay -= 1;
+      send(hot, queue);
+    });
+  }
+  if (queue.waiting.length === 0 || queue.patience) return;
+  queue.patience = setTimeout(() => {
+    queue.patience = null;
+    send(hot, queue, true);
+  }, patienceMs);
 }
 
 async function admitAll(hot: pg.Pool, calls: Waiting[]): Promise<void> {

@@ -1,8 +1,8 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingMessage } from "node:http";
 import { digestSecret } from "#platform/secrets.ts";
 import type { Deps } from "../deps.ts";
 import { clientAddress } from "../http/hosts.ts";
-import { checkRate, rateHeaders } from "../http/rate-limit.ts";
+import { checkRate, type RateState, rateHeaders } from "../http/rate-limit.ts";
 import type { Refusal } from "../http/refusal.ts";
 import type { CallCredential } from "./call-credential.ts";
 
@@ -14,20 +14,22 @@ export interface CallCount {
   byCredential(bucket: string): Promise<void>;
   /** What a refused call is answered: one whose credential did not hold counts by its address too, and past that limit hears so. */
   refused(refusal: Refusal): Promise<Refusal>;
+  /** What the answer says of the limit, whatever it is. */
+  headers(): Record<string, string>;
 }
 
 /**
  * Calls of a kap are counted by their credential, whatever its kind; anonymous ones, and those whose credential did not hold, by their address (decided §3): so
  * people behind one address do not use up each other's calls, and nobody tries credentials faster than the address may call.
  */
-export function countCalls(deps: Deps, request: IncomingMessage, response: ServerResponse): CallCount {
+export function countCalls(deps: Deps, request: IncomingMessage): CallCount {
   const { callsPerMinute, requestsPerMinute, trustedProxies } = deps.config;
   const addressBucket = `call-address:${clientAddress(request, trustedProxies)}`;
   const take = async (bucket: string, limit: number, what: string): Promise<void> => {
-    const state = await deps.limiter.take(bucket, limit);
-    for (const [name, value] of Object.entries(rateHeaders(state))) response.setHeader(name, value);
-    checkRate(state, what);
+    counted = await deps.limiter.take(bucket, limit);
+    checkRate(counted, what);
   };
+  let counted: RateState | null = null;
   let isCounted = false;
   const byAddress = (): Promise<void> => {
     isCounted = true;
@@ -44,6 +46,7 @@ export function countCalls(deps: Deps, request: IncomingMessage, response: Serve
       if (refusal.status === 401 && !isCounted) await byAddress();
       return refusal;
     },
+    headers: () => (counted ? rateHeaders(counted) : {}),
   };
 }
 

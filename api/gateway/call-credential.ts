@@ -15,7 +15,7 @@ export interface CallCredential {
   tokenKind: "bypass" | "endpoint" | null;
   token: string | null;
   signature: Signature | null;
-  /** A member's session token or JWT presented as Bearer. */
+  /** A member's session token, presented as Bearer or in X-Session-Token. */
   session: Presented | null;
   /** The value of this host's own cookie, where nothing else is presented. */
   cookie: string | null;
@@ -59,18 +59,27 @@ export function readCallCredential(host: Host, request: IncomingMessage, scheme:
   if (host.zone === "runtime" || target.startsWith("/__kaps/")) throw kapNotFound("at this address: /__kaps/ belongs to the platform");
   if (bearer?.startsWith("kbt_"))
     return { ...base, tokenKind: "bypass", token: bearer, target, consumed: signature ? both : authorizationOnly };
-  if (bearer?.startsWith("kses_")) {
+  const session = readSession(request, bearer);
+  if (session) {
+    const isBearer = session.via === "authorization";
     return {
       ...base,
       tokenKind: null,
       token: null,
       target,
-      session: presentedAs("authorization", bearer),
-      consumed: signature ? both : authorizationOnly,
+      session,
+      consumed: isBearer ? (signature ? both : authorizationOnly) : signature ? signatureOnly : nothing,
     };
   }
   const cookie = signature ? null : readKapCookie(request, "visitor", scheme);
   return { ...base, tokenKind: null, token: null, cookie, target, consumed: signature ? signatureOnly : nothing };
+}
+
+/** A member's session. The header of that name may be the program's own: only what has the form of ours is read. */
+function readSession(request: IncomingMessage, bearer: string | null): Presented | null {
+  if (bearer?.startsWith("kses_")) return presentedAs("authorization", bearer);
+  const header = request.headers["x-session-token"];
+  return typeof header === "string" && header.startsWith("kses_") ? presentedAs("x-session-token", header) : null;
 }
 
 /**

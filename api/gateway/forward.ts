@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Dispatcher } from "undici";
+import { secretPrefixOf } from "#platform/secrets.ts";
 import { withoutPlatformCookies } from "./hand-over-cookie.ts";
 import { dataPool } from "./runtime-client.ts";
 
@@ -33,6 +34,12 @@ const cookieDomain = /;\s*domain=[^;]*/gi;
 export const withoutDomain = (setCookie: string): string => setCookie.replace(cookieDomain, "");
 const maxDetailBytes = 64 * 1024;
 
+/** A secret of ours where our credentials stand; what a program's own callers put there is the program's. */
+function isPlatformCredential(name: string, value: string): boolean {
+  if (name === "x-api-key" || name === "x-session-token") return secretPrefixOf(value) !== null;
+  return name === "authorization" && secretPrefixOf(value.replace(/^Bearer +/i, "")) !== null;
+}
+
 /** The caller's headers as the program may see them, flat: without hop-by-hop headers, the platform's own, and those the gateway consumed. */
 export function forwardedHeaders(request: IncomingMessage, drop: ReadonlySet<string>): string[] {
   const raw = request.rawHeaders;
@@ -41,7 +48,8 @@ export function forwardedHeaders(request: IncomingMessage, drop: ReadonlySet<str
     const name = (raw[i] as string).toLowerCase();
     if (hopByHop.has(name) || drop.has(name) || name.startsWith("x-kapstone-") || name === "x-kap-caller") continue;
     const value = name === "cookie" ? withoutPlatformCookies(raw[i + 1] as string) : (raw[i + 1] as string);
-    if (value !== null) headers.push(name, value); // in lower case, as the program reads them
+    if (value === null || isPlatformCredential(name, value)) continue;
+    headers.push(name, value); // in lower case, as the program reads them
   }
   return headers;
 }
@@ -81,7 +89,6 @@ export function forward(request: ForwardRequest, response: ServerResponse): Prom
     };
     const onDrain = (): void => controller?.resume();
     response.on("close", onClose);
-    response.on("drain", onDrain);
 
     dataPool(request.address).dispatch(
       { method: request.method as Dispatcher.HttpMethod, path: request.path, headers: request.headers, body: request.body },
@@ -123,7 +130,9 @@ export function forward(request: ForwardRequest, response: ServerResponse): Prom
             failure.size += chunk.length;
             return;
           }
-          if (!response.write(chunk)) active.pause();
+          if (response.write(chunk)) return;
+          active.pause();
+          response.once("drain", onDrain);
         },
         onResponseEnd() {
           if (failure) {

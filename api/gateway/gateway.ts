@@ -2,15 +2,15 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { newId } from "#platform/ids.ts";
 import { parseSecret } from "#platform/secrets.ts";
 import type { Deps } from "../deps.ts";
-import { hasBody, readBody } from "../http/body.ts";
+import { endUnread, hasBody, readBody } from "../http/body.ts";
 import { envelopes } from "../http/envelopes.ts";
 import type { Host } from "../http/hosts.ts";
 import { Refusal, refuse } from "../http/refusal.ts";
 import { requestIdOf } from "../http/request-id.ts";
 import { asRefusal } from "../http/serve.ts";
 import { kapNotFound, refuseDisabled } from "../services/kaps/kap.ts";
-import { type Admission, admit, endRun, noteStatus } from "./admit.ts";
-import { bucketOfProof, countCalls } from "./call-count.ts";
+import { type Admission, admit, endRun, type NotAdmitted, noteStatus } from "./admit.ts";
+import { bucketOfProof, type CallCount, countCalls } from "./call-count.ts";
 import { type CallCredential, proveSignature, readCallCredential } from "./call-credential.ts";
 import { abandonRuntime, ensureRuntime, growRuntimes, type ReadyRuntime } from "./claims.ts";
 import { failureRefusal } from "./failure.ts";
@@ -35,6 +35,7 @@ interface Call {
   buffered: Buffer | null;
   /** Under what the kap's calls in flight are counted: its name, or on the bare runtime host the secret that names it. */
   flightKey: string;
+  count: CallCount;
 }
 
 /**
@@ -49,7 +50,7 @@ export async function serveKap(
 ): Promise<void> {
   const requestId = requestIdOf(request.headers["x-request-id"]);
   const runId = newId();
-  const count = countCalls(deps, request, response);
+  const count = countCalls(deps, request);
   let hasRun = false;
   try {
     count.checkAddress();
@@ -57,7 +58,7 @@ export async function serveKap(
     const buffered = await bufferBody(request, credential);
     const token = credential.token === null ? null : parseSecret(credential.token);
     const flightKey = host.zone === "kap" ? host.slug : (token?.digest.toString("base64url") ?? "");
-    const call: Call = { deps, request, response, requestId, runId, credential, buffered, flightKey };
+    const call: Call = { deps, request, response, requestId, runId, credential, buffered, flightKey, count };
     if (token) await count.byCredential(token.digest.toString("base64url"));
     const proof = await proveSignature(deps, host, credential, request, buffered);
     if (credential.token !== null && token === null) throw badToken(credential);
@@ -75,12 +76,17 @@ export async function serveKap(
       method: request.method ?? "GET",
       target: credential.target,
     });
-    if (!admission?.admitted) throw whyNot(deps, host, request, credential, proof, admission);
+    if (!admission) throw whyUnknown(host, credential);
+    if (admission.refused) throw whyNot(deps, request, credential, proof, admission.refused);
     hasRun = true;
     await serveAdmitted(call, admission, proof ?? callerName(admission, credential));
   } catch (error) {
     const refusal = await count.refused(asRefusal(error)).catch(asRefusal);
-    answerRefusal(deps, request, response, refusal, requestId, hasRun ? runId : null);
+    answerRefusal(deps, request, response, refusal, {
+      "x-request-id": requestId,
+      ...(hasRun ? { "x-kap-run-id": runId } : {}),
+      ...count.headers(),
+    });
   }
 }
 
@@ -110,24 +116,17 @@ function badToken(credential: CallCredential): Refusal {
   );
 }
 
-/** Why a call was not admitted, decided in the contract's order: unknown 404, bad credential 401, deleted 410, disabled and paused 503. */
-function whyNot(
-  deps: Deps,
-  host: Host,
-  request: IncomingMessage,
-  credential: CallCredential,
-  proof: string | null,
-  admission: Admission | null,
-): Refusal {
-  if (!admission)
-    return credential.token === null
-      ? kapNotFound(host.zone === "kap" ? host.slug : "here")
-      : host.zone === "kap"
-        ? kapNotFound(host.slug)
-        : badToken(credential);
-  if (credential.token !== null && admission.token_id === null) return badToken(credential);
-  if (credential.token === null && proof === null && admission.audience !== "public") {
-    const signIn = signInRedirect(deps, admission, request);
+/** What a call hears that reaches no kap: its host names none, or on the bare runtime host its secret. */
+function whyUnknown(host: Host, credential: CallCredential): Refusal {
+  if (host.zone === "kap") return kapNotFound(host.slug);
+  return credential.token === null ? kapNotFound("here") : badToken(credential);
+}
+
+/** Why a call was not admitted, decided in the contract's order: bad credential 401, deleted 410, disabled and paused 503. */
+function whyNot(deps: Deps, request: IncomingMessage, credential: CallCredential, proof: string | null, kap: NotAdmitted): Refusal {
+  if (credential.token !== null && !kap.has_token) return badToken(credential);
+  if (credential.token === null && proof === null && kap.audience !== "public") {
+    const signIn = signInRedirect(deps, kap, request);
     if (signIn) return signIn;
     return refuse(
       "UNAUTHORIZED",
@@ -137,14 +136,14 @@ function whyNot(
       },
     );
   }
-  if (admission.state === "deleted") {
-    return new Refusal(410, "KAP_DELETED", `the kap ${admission.slug} was deleted`, {
-      details: { deleted_at: admission.deleted_at, recover_until: admission.recover_until },
+  if (kap.state === "deleted") {
+    return new Refusal(410, "KAP_DELETED", `the kap ${kap.slug} was deleted`, {
+      details: { deleted_at: isoTime(kap.deleted_at), recover_until: isoTime(kap.recover_until) },
     });
   }
-  if (admission.state === "disabled") {
+  if (kap.state === "disabled") {
     try {
-      refuseDisabled(admission, 503);
+      refuseDisabled(kap, 503);
     } catch (error) {
       return asRefusal(error);
     }
@@ -152,12 +151,15 @@ function whyNot(
   return new Refusal(
     503,
     "TRIGGER_PAUSED",
-    `the request trigger of ${admission.slug} is paused${admission.paused_by ? ` by ${admission.paused_by.name}` : ""}: resume it to serve calls again`,
+    `the request trigger of ${kap.slug} is paused${kap.paused_by ? ` by ${kap.paused_by.name}` : ""}: resume it to serve calls again`,
     {
-      details: { by: admission.paused_by, at: admission.paused_at },
+      details: { by: kap.paused_by, at: isoTime(kap.paused_at) },
     },
   );
 }
+
+/** A time as JSON has it everywhere, from the form PostgreSQL gives it in JSON. */
+const isoTime = (text: string | null): string | null => (text === null ? null : new Date(text).toISOString());
 
 async function serveAdmitted(call: Call, admission: Admission, caller: string): Promise<void> {
   const { deps, request, response, runId } = call;
@@ -194,7 +196,7 @@ async function serveAdmitted(call: Call, admission: Admission, caller: string): 
       });
     }
     const answerHeaders = ["x-kap-run-id", runId, "x-request-id", call.requestId];
-    for (const [name, value] of Object.entries(response.getHeaders())) answerHeaders.push(name, String(value));
+    for (const [name, value] of Object.entries(call.count.headers())) answerHeaders.push(name, value);
     const body = call.buffered === null ? request : call.buffered.length === 0 ? null : call.buffered;
     const isFull = beginFlight(call.flightKey, runtime.id, deps.config.concurrency);
     if (isFull) growRuntimes(deps, admission.id);
@@ -280,23 +282,24 @@ function answerRefusal(
   request: IncomingMessage,
   response: ServerResponse,
   refusal: Refusal,
-  requestId: string,
-  runId: string | null,
+  headers: Record<string, string>,
 ): void {
-  if (refusal.status === 500) deps.log.error({ err: refusal.cause ?? refusal, request_id: requestId }, "a call failed");
+  if (refusal.status === 500) deps.log.error({ err: refusal.cause ?? refusal, request_id: headers["x-request-id"] }, "a call failed");
   if (response.headersSent) {
     response.destroy();
     return;
   }
   const text = JSON.stringify(envelopes.kaps(refusal));
-  response.writeHead(refusal.status, {
+  response.statusCode = refusal.status;
+  const all = {
     "content-type": "application/json; charset=utf-8",
-    "content-length": Buffer.byteLength(text),
+    "content-length": String(Buffer.byteLength(text)),
     "cache-control": "no-store",
-    "x-request-id": requestId,
-    ...(runId === null ? {} : { "x-kap-run-id": runId }),
-    ...(!request.readableEnded && hasBody(request) ? { connection: "close" } : {}),
+    ...headers,
     ...refusal.options.headers,
-  });
-  response.end(request.method === "HEAD" ? undefined : text);
+  };
+  for (const [name, value] of Object.entries(all)) response.setHeader(name, value);
+  if (request.method === "HEAD") response.end();
+  else if (request.readableEnded || !hasBody(request)) response.end(text);
+  else endUnread(request, response, text);
 }

@@ -75,6 +75,11 @@ export default (request, ctx) => (new KeptURL(request.url).pathname === "/ok" ? 
 `;
 }
 
+/** What happened to each expression that `attempts` tried. */
+export function happened(answer: Answer | null): [expression: string, what: string][] {
+  return Object.entries(JSON.parse(answer?.text ?? "{}") as Record<string, string>);
+}
+
 /**
  * A program that tries each of some expressions and answers `{[expression]: what happened}`: `"threw NAME CODE: MESSAGE"` or `"gave JSON"`.
  * Promises are waited for.

@@ -137,6 +137,30 @@ test("a member of the organisation is recognised by the session, sees ctx.user, 
   expect((await kap.call({ path: "/throw", headers: { authorization: `Bearer ${org.session}` } })).text).toContain("secret detail");
 });
 
+test("a member is recognised by X-Session-Token too, and no program sees a secret of the platform wherever its caller put it", async () => {
+  const seenWith = async (headers: Record<string, string>) =>
+    (await kap.call({ path: "/", headers })).json<{ headers: Record<string, string>; user: { role: string } | null }>();
+  const member = await seenWith({ authorization: "", "x-session-token": org.session });
+  expect(member.user?.role).toBe("owner");
+  expect(member.headers["x-session-token"]).toBeUndefined();
+  const key = (await org.call({ method: "POST", path: "/v1/api-keys", body: { name: "k", scopes: ["read"] } })).json<{ key: string }>().key;
+  const machine = await seenWith({ "x-api-key": key, "x-session-token": org.session });
+  expect(machine.headers["x-kap-caller"]).toBe("token:default");
+  expect([machine.headers["x-api-key"], machine.headers["x-session-token"]]).toEqual([undefined, undefined]);
+  const own = await seenWith({ "x-api-key": "the program's own", "x-session-token": "its own too" });
+  expect(own.headers).toMatchObject({ "x-api-key": "the program's own", "x-session-token": "its own too" });
+  expect((await kap.call({ headers: { authorization: "", "x-session-token": `${org.session.slice(0, -1)}-` } })).status).toBe(401);
+});
+
+test("a body over the limit is 413, and the caller hears it though it is still sending", async () => {
+  const body = Buffer.alloc(20 * 1024 * 1024, 7);
+  for (let i = 0; i < 8; i++) {
+    const answer = await kap.call({ method: "POST", path: "/", body });
+    expect([answer.status, answer.headers.connection]).toEqual([413, "close"]);
+  }
+  expect((await kap.call({ path: "/" })).status).toBe(200);
+});
+
 test("a program's Set-Cookie loses its Domain", async () => {
   expect((await kap.call({ path: "/set-cookie" })).setCookies).toEqual(["a=b; Path=/"]);
 });

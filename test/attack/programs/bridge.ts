@@ -1,18 +1,14 @@
 import { expect } from "vitest";
-import { type Attack, attempts } from "../attack.ts";
-
-/** Every value JSON of the answer, by the expression that was tried. */
-const happened = (text: string): Record<string, string> => JSON.parse(text) as Record<string, string>;
+import { type Attack, attempts, happened } from "../attack.ts";
 
 /** Tries expressions and wants each to have thrown. */
-function allThrow(name: string, expressions: string[], top?: string): Attack {
+function allThrow(name: string, expressions: string[]): Attack {
   return {
     name,
     program: attempts(expressions),
-    ...(top === undefined ? {} : { top }),
     outcome: "ok",
     expect({ answer }) {
-      for (const [expression, what] of Object.entries(happened(answer?.text ?? "{}"))) expect(what, expression).toMatch(/^threw /);
+      for (const [expression, what] of happened(answer)) expect(what, expression).toMatch(/^threw /);
     },
   };
 }

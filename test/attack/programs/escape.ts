@@ -1,21 +1,18 @@
 import { expect } from "vitest";
-import { type Attack, attempts } from "../attack.ts";
-
-const happened = (text: string | undefined): Record<string, string> => JSON.parse(text ?? "{}") as Record<string, string>;
+import { type Attack, attempts, happened } from "../attack.ts";
 
 /** Words that would show that something of the host was reached: its files, its objects, its environment. */
 const hostWords =
   /node:internal|node_modules|\/work\/|\/home\/|\.ts:\d+:\d+.*runtime|isolated-vm|\[object process\]|KAPSTONE_|postgres:\/\//;
 
 /** Tries expressions; wants each to have thrown or given nothing, and no word of the host in any of it. */
-function reachesNothing(name: string, expressions: string[], top?: string): Attack {
+function reachesNothing(name: string, expressions: string[]): Attack {
   return {
     name,
     program: attempts(expressions),
-    ...(top === undefined ? {} : { top }),
     outcome: "ok",
     expect({ answer }) {
-      for (const [expression, what] of Object.entries(happened(answer?.text))) {
+      for (const [expression, what] of happened(answer)) {
         expect(what, expression).not.toMatch(hostWords);
         expect(what, expression).toMatch(/^threw |^gave (?:undefined|null|false|0|"undefined"|\[\])$/);
       }

@@ -1,9 +1,8 @@
 import { expect } from "vitest";
-import { type Attack, attempts } from "../attack.ts";
+import { type Attack, attempts, happened } from "../attack.ts";
 import type { Ground } from "../ground.ts";
 
 const query = (sql: string): string => `db.query(${JSON.stringify(sql)}).then((r) => r.rows)`;
-const happened = (text: string | undefined): Record<string, string> => JSON.parse(text ?? "{}") as Record<string, string>;
 
 /** Statements that must all be refused. */
 function refused(name: string, statements: string[] | ((ground: Ground) => string[])): Attack {
@@ -12,7 +11,7 @@ function refused(name: string, statements: string[] | ((ground: Ground) => strin
     program: (ground) => attempts((typeof statements === "function" ? statements(ground) : statements).map(query)),
     outcome: "ok",
     expect({ answer }) {
-      const all = Object.entries(happened(answer?.text));
+      const all = happened(answer);
       expect(all.length).toBeGreaterThan(0);
       for (const [statement, what] of all) expect(what, statement).toMatch(/^threw SqlError /);
     },
@@ -26,7 +25,7 @@ function blind(name: string, statements: string[], secrets: (ground: Ground) => 
     program: attempts(statements.map(query)),
     outcome: "ok",
     expect({ answer, ground }) {
-      for (const [statement, what] of Object.entries(happened(answer?.text)))
+      for (const [statement, what] of happened(answer))
         for (const secret of secrets(ground)) {
           if (typeof secret === "string") expect(what, statement).not.toContain(secret);
           else expect(what, statement).not.toMatch(secret);
@@ -115,7 +114,7 @@ export const sqlAttacks: Attack[] = [
     ]),
     outcome: "ok",
     expect({ answer }) {
-      for (const [statement, what] of Object.entries(happened(answer?.text))) {
+      for (const [statement, what] of happened(answer)) {
         if (statement.includes('"select escape_') && !statement.includes("escape_notify"))
           expect(what, statement).toMatch(/^threw SqlError /);
       }
