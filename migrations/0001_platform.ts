@@ -18,6 +18,8 @@ export async function up(db: Knex.Transaction): Promise<void> {
       email text not null unique check (email = lower(email)),
       name text not null,
       password_hash text not null,                    -- argon2id, PHC string format
+      email_proved_at timestamptz,                    -- when a link that only the mailbox got was first redeemed
+      email_proof_digest bytea,                       -- SHA-256 of the token of the link that would prove it; null when none is out
       mfa_enrolled boolean not null default false,
       mfa_secret bytea,                               -- TOTP secret, sealed, context 'totp:<id>'; pending until mfa_enrolled
       mfa_last_step bigint not null default 0,        -- the time step of the last code used: a code is good once

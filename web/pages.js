@@ -104,14 +104,17 @@ const actions = {
   enrol: { send: (_form, values) => post("/v1/auth/mfa/totp/confirm", values), done: (_form, body) => showBackupCodes(body.backup_codes) },
   forgot: { send: (_form, values) => post("/v1/auth/password/forgot", values), done: showDone },
   reset: { send: (form, values) => post("/v1/auth/password/reset", { token: form.dataset.token, ...values }), done: showDone },
+  "confirm-email": { send: (form) => post("/v1/auth/email/confirm", { token: form.dataset.token }), done: showDone },
   join: {
     send: (form, values) => post("/v1/auth/invitations/accept", { token: form.dataset.token, ...values }),
     done: (form, body) => (body.mfa_enrollment_required ? location.assign("/sign-in") : location.assign(form.dataset.next)),
   },
 };
 
-function showDone(form) {
+/** What the page says once it is done, with what the answer adds to it. */
+function showDone(form, body) {
   show(form, false);
+  for (const note of document.querySelectorAll("[data-told]")) show(note, body[note.dataset.told] === true);
   show(document.querySelector(".done"), true);
 }
 

@@ -1,4 +1,5 @@
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { finished } from "node:stream";
 import { type Refusal, refuse } from "./refusal.ts";
 
 function tooLarge(limitBytes: number): Refusal {
@@ -20,12 +21,32 @@ export async function readBody(request: IncomingMessage, limitBytes: number): Pr
   checkDeclaredLength(request, limitBytes);
   const chunks: Buffer[] = [];
   let size = 0;
-  for await (const chunk of request as AsyncIterable<Buffer>) {
+  // Not destroyed when it is too large: its refusal reads the rest away.
+  for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     size += chunk.length;
     if (size > limitBytes) throw tooLarge(limitBytes);
     chunks.push(chunk);
   }
   return chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
+}
+
+/** How long the rest of a refused body is read away. */
+const lingerMs = 2_000;
+
+/**
+ * Answers a request whose body has not been read to its end, and closes the connection. What still comes is read away for up to two seconds first: closed at once, the
+ * connection would be reset by bytes under way, and a client that is still sending would see that in place of its answer.
+ */
+export function endUnread(request: IncomingMessage, response: ServerResponse, text: string): void {
+  response.setHeader("connection", "close");
+  response.write(text); // whole, by its content-length: the client need not wait
+  const end = (): void => void response.end();
+  const timer = setTimeout(end, lingerMs);
+  finished(request, { writable: false }, () => {
+    clearTimeout(timer);
+    end();
+  });
+  request.resume();
 }
 
 /** The media type of a request, without parameters, lowercase; empty when it has none. */

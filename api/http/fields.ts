@@ -4,13 +4,18 @@ import { cursorQuery, limitQuery } from "./page.ts";
 
 // Fields that requests and answers of several services share.
 
-/** A name that people read: 1 to 100 characters, no control characters. */
-export const nameText = z
-  .string()
-  .trim()
-  .min(1)
-  .max(100)
-  .refine((text) => !/\p{Cc}/u.test(text), "must not contain control characters");
+/** A name that people read: 1 to `most` characters of Unicode, no control characters. */
+const nameUpTo = (most: number) =>
+  z
+    .string()
+    .trim()
+    .min(1, "must not be empty")
+    .max(most, `has at most ${most} characters`)
+    .refine((text) => !/[\p{Cc}\p{Cs}]/u.test(text), "must not contain control characters or half of a surrogate pair");
+
+export const nameText = nameUpTo(100);
+/** What a kap, one of its tokens or a secret group is called. */
+export const kapNameText = nameUpTo(200);
 export const id = z.string().meta({ format: "uuid" });
 export const timestamp = z.string().meta({ format: "date-time" });
 /** A point in time of a query, RFC 3339. Read to a Date here: PostgreSQL takes fewer time zones and years than the form allows. */

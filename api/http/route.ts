@@ -7,6 +7,7 @@ import type { Access } from "./access.ts";
 import type { Caller } from "./caller.ts";
 import type { EnvelopeName } from "./envelopes.ts";
 import type { Host } from "./hosts.ts";
+import type { Refusal } from "./refusal.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD";
 
@@ -149,6 +150,8 @@ export function route<
 export interface Service {
   name: string;
   envelope: EnvelopeName;
+  /** A refusal as browsers are shown it (who accepts `text/html`), where the service's routes are pages. */
+  refusalPage?: (refusal: Refusal) => { headers: Record<string, string>; text: string };
   routes: readonly Route[];
   /** Handlers of the service's durable jobs. */
   jobs?: (deps: Deps) => JobHandlers;

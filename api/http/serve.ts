@@ -1,10 +1,11 @@
+import { isUtf8 } from "node:buffer";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import express, { type Express } from "express";
 import type { z } from "zod";
 import type { Deps } from "../deps.ts";
 import { checkKind, checkRights, unauthenticated } from "./access.ts";
-import { checkDeclaredLength, hasBody, mediaType, parseJson, readBody } from "./body.ts";
+import { checkDeclaredLength, endUnread, hasBody, mediaType, parseJson, readBody } from "./body.ts";
 import type { Caller } from "./caller.ts";
 import { isRepeated, presentedCredential, resolveCaller, sessionCookieName } from "./credentials.ts";
 import { type EnvelopeName, envelopeOfPath, envelopes } from "./envelopes.ts";
@@ -115,12 +116,15 @@ async function answer(
       throw refuse("METHOD_NOT_ALLOWED", `${request.method} is not a method of this path: it has ${allow}`, { headers: { allow } });
     }
     if (isRepeated(request, "host")) throw refuse("BAD_REQUEST", "the request names its host more than once: send one Host header");
-    if (arrival.host.zone === "unknown") throw notFound(`the host ${request.headers.host ?? "(none)"}`);
+    const { zone } = arrival.host;
+    if (zone === "unknown") throw notFound(`the host ${request.headers.host ?? "(none)"}`);
+    // What members publish is shown there: no session begins on it, and none is taken (decided §1, §7.3).
+    if (zone === "share" && request.path.startsWith("/v1/")) throw notFound(`the API on ${request.headers.host}`);
     const reply = await perform(deps, service, route, arrival, request, response);
     isStream = reply.stream !== undefined || response.headersSent;
     await write(request, response, reply);
   } catch (error) {
-    refuseWith(deps, service.envelope, error, arrival, request, response);
+    refuseWith(deps, service.envelope, error, arrival, request, response, service.refusalPage);
   }
   if (route && !isStream) note(route, response.statusCode, startedMs); // how long a stream lasts is the caller's affair
 }
@@ -145,7 +149,7 @@ async function perform(
     deps,
     caller,
     params: parse(route.params, request.params, notFoundOnBadPath) ?? request.params,
-    query: undefined,
+    query: {},
     body: undefined,
     resource: undefined,
     host: arrival.host,
@@ -162,7 +166,7 @@ async function perform(
   const body = await readInput(service, route, request);
   context.client = clientOf(service, request);
   if (route.body) context.body = parse(route.body, body.length === 0 && route.bodyOptional ? {} : parseJson(body));
-  context.query = parse(route.query, request.query) ?? {};
+  if (route.query) context.query = parse(route.query, queryOf(request));
   const key = request.method === "POST" && caller ? idempotencyKeyOf(request.headers["idempotency-key"]) : null;
   if (key === null || !caller) return route.handler(context);
   return once(deps.postgres, { credentialId: caller.credentialId, path: request.path, key, body }, route.secretFields, () =>
@@ -245,12 +249,13 @@ function checkOrigin(deps: Deps, request: express.Request): void {
   }
 }
 
-/** X-Service-Client of a change: 1 to 128 bytes (spec 3 §5 B). */
+/** X-Service-Client of a change: 1 to 128 bytes (spec 3 §5 B). Node reads headers as Latin-1; a name is told as UTF-8 where it is. */
 function clientOf(service: Service, request: express.Request): string | null {
   const value = request.headers["x-service-client"];
-  const name = Array.isArray(value) ? value.join(",") : (value ?? null);
+  const bytes = Buffer.from(Array.isArray(value) ? value.join(",") : (value ?? ""), "latin1");
+  const name = bytes.length === 0 ? null : bytes.toString(isUtf8(bytes) ? "utf8" : "latin1");
   if (!service.clientHeader || request.method === "GET" || request.method === "HEAD") return name;
-  if (name === null || name === "" || Buffer.byteLength(name) > 128) {
+  if (name === null || bytes.length > 128) {
     throw new Refusal(
       400,
       "CLIENT_HEADER_REQUIRED",
@@ -281,6 +286,19 @@ async function readInput(service: Service, route: Route, request: express.Reques
     throw refuse("UNSUPPORTED_MEDIA_TYPE", "the body must be JSON: set Content-Type: application/json");
   }
   return readBody(request, limit);
+}
+
+/** The query as express reads it. What is no UTF-8 is 400, as in a path: express would put the same mark in its place, and different keys would become one. */
+function queryOf(request: express.Request): unknown {
+  const start = request.url.indexOf("?");
+  if (start !== -1) {
+    try {
+      decodeURIComponent(request.url.slice(start + 1));
+    } catch {
+      throw refuse("BAD_REQUEST", "the query is not valid percent-encoding");
+    }
+  }
+  return request.query;
 }
 
 function notFoundOnBadPath(error: z.ZodError): never {
@@ -347,7 +365,8 @@ const unreachable = new Set([
 export function asRefusal(error: unknown): Refusal {
   if (error instanceof Refusal) return error;
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
-  if (code === "22021" || code === "22P05")
+  const isHalfSurrogate = code === "22P02" && error instanceof Error && "detail" in error && /surrogate/.test(String(error.detail));
+  if (code === "22021" || code === "22P05" || isHalfSurrogate)
     return invalid({ path: "", message: "holds a NUL character or text that is not Unicode: remove it" });
   const isTimeout =
     error instanceof Error &&
@@ -370,6 +389,7 @@ function refuseWith(
   arrival: Arrival,
   request: IncomingMessage,
   response: ServerResponse,
+  pageOf?: Service["refusalPage"],
 ): void {
   const refusal = asRefusal(error);
   if (refusal.status >= 500) {
@@ -383,11 +403,12 @@ function refuseWith(
     return;
   }
   setHeaders(response, refusal.options.headers ?? {});
-  // What is left of a refused body is not worth reading: the connection closes after the answer.
-  if (!request.readableEnded && hasBody(request)) response.setHeader("connection", "close");
-  const text = JSON.stringify(envelopes[envelope](refusal));
+  const page = pageOf && /\btext\/html\b/i.test(request.headers.accept ?? "") ? pageOf(refusal) : null;
+  const text = page?.text ?? JSON.stringify(envelopes[envelope](refusal));
   response.statusCode = refusal.status;
-  response.setHeader("content-type", "application/json; charset=utf-8");
+  setHeaders(response, page?.headers ?? { "content-type": "application/json; charset=utf-8" });
   response.setHeader("content-length", Buffer.byteLength(text));
-  response.end(request.method === "HEAD" ? undefined : text);
+  if (request.method === "HEAD") response.end();
+  else if (request.readableEnded || !hasBody(request)) response.end(text);
+  else endUnread(request, response, text);
 }

@@ -12,6 +12,9 @@ vi.setConfig({ testTimeout: 120_000 }); // axe reads each page four times
 
 const password = "correct horse battery staple";
 
+/** A PNG of one pixel. */
+const pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4//8/AwAI/AL+p5qgoAAAAABJRU5ErkJggg==";
+
 let platform: TestPlatform;
 let browser: Browser;
 let org: TestOrg;
@@ -80,8 +83,10 @@ test.each(["centered", "left-panel", "right-panel", "full-background"])(
     const own = await signUpOrg(platform);
     const page = await newPage();
     for (const mode of ["light", "dark"]) {
-      await settings(own, { branding: { layout, mode } });
+      await settings(own, { branding: { layout, mode, logo: pixel, background_image: pixel } });
       await page.goto(`http://${platform.host(own.slug)}/sign-in`);
+      const widths = await page.evaluate<number[]>("[...document.images].map((image) => image.naturalWidth)");
+      expect(widths).toEqual([1, 1]);
       await expectAccessible(page, `sign-in, ${layout}, mode ${mode}`);
     }
   },
@@ -141,11 +146,23 @@ test("joining by an invitation, setting up a second factor, and being asked for 
   await page.getByRole("button", { name: "Confirm" }).click();
   await page.getByRole("heading", { name: "Keep these codes" }).waitFor();
   await expectAccessible(page, "backup codes");
+  const backupCode = (await page.locator(".codes li").first().textContent()) ?? "";
   await page.getByRole("link", { name: "Go on" }).click();
   await page.getByRole("button", { name: "Sign out" }).click();
   await signIn(page, email);
   await page.getByText("Enter the code of your authenticator app, or a backup code.").waitFor();
   await expectAccessible(page, "code asked for");
+  const elsewhere = await newPage();
+  await elsewhere.goto(await linkTo(email, "/confirm"));
+  await elsewhere.getByLabel("Email").waitFor(); // signed out: the link asks to sign in first
+  await page.getByLabel(/^Code of your/).fill(backupCode);
+  await page.getByRole("button", { name: "Sign in", exact: true }).click();
+  await page.getByRole("heading", { name: "You are signed in" }).waitFor();
+  await page.goto(await linkTo(email, "/confirm"));
+  await expectAccessible(page, "confirm the address");
+  await page.getByRole("button", { name: "Yes, it is mine" }).click();
+  await page.getByRole("status").waitFor();
+  await expectAccessible(page, "address confirmed");
 });
 
 test("a guest's way in: asking for a link, the mailed link, and links and kaps that are not there", async () => {

@@ -1,4 +1,3 @@
-import { Secret, TOTP } from "otpauth";
 import { afterAll, describe, expect, test } from "vitest";
 import { services } from "../../api/app.ts";
 import { hashPassword } from "../../api/services/auth/password-hash.ts";
@@ -6,6 +5,7 @@ import type { Knex } from "../../platform/postgres.ts";
 import type { Answer } from "../harness/http.ts";
 import { until } from "../harness/wait.ts";
 import { goodPassword, type Org, signUp, startServices } from "./auth-app.ts";
+import { codeOf, confirmSecondFactor, enrolSecondFactor } from "./second-factor.ts";
 
 const app = await startServices(services);
 afterAll(() => app.close());
@@ -15,24 +15,7 @@ const post = (path: string, body?: unknown, headers: Record<string, string> = {}
   app.call({ method: "POST", path, headers, ...(body === undefined ? {} : { body }) });
 const login = (org: Org, extra: object = {}) => post("/v1/auth/login", { email: org.email, password: org.password, ...extra });
 const me = (token: unknown) => app.call({ path: "/v1/me", headers: { authorization: `Bearer ${token}` } });
-/** The code of a secret, some 30-second steps from now. */
-const codeOf = (secret: string, steps = 0): string =>
-  new TOTP({ secret: Secret.fromBase32(secret) }).generate({ timestamp: Date.now() + steps * 30_000 });
-
-/** Enrols a second factor with the code of the step before this one, so that the present and the next code are still good. */
-async function enrol(org: Org): Promise<{ secret: string; backup: string[] }> {
-  const { secret } = (await post("/v1/auth/mfa/totp", undefined, org.auth)).json<{ secret: string }>();
-  return { secret, backup: await confirm(org, secret) };
-}
-
-/** Confirms with the code of the step before this one; again, should this step have ended meanwhile. */
-async function confirm(org: Org, secret: string): Promise<string[]> {
-  const answer = await until(async () => {
-    const confirmed = await post("/v1/auth/mfa/totp/confirm", { code: codeOf(secret, -1) }, org.auth);
-    return confirmed.status === 200 && confirmed;
-  });
-  return answer.json<{ backup_codes: string[] }>().backup_codes;
-}
+const enrol = (org: Org) => enrolSecondFactor(app, org);
 
 describe("sessions", () => {
   test("list one's own with device and address; ending one ends it at once; another member's is 404", async () => {
@@ -207,7 +190,7 @@ describe("the second factor", () => {
     expect((await post("/v1/auth/mfa/totp/confirm", { code: "000000" }, org.auth)).status).toBe(422);
     const again = (await post("/v1/auth/mfa/totp", undefined, org.auth)).json<{ secret: string }>().secret;
     expect((await post("/v1/auth/mfa/totp/confirm", { code: codeOf(secret) }, org.auth)).status).toBe(422); // replaced
-    const codes = await confirm(org, again);
+    const codes = await confirmSecondFactor(app, org, again);
     expect([codes.length, new Set(codes).size]).toEqual([10, 10]);
     expect((await post("/v1/auth/mfa/totp", undefined, org.auth)).status).toBe(409);
     const asked = await login(org);

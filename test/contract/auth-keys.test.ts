@@ -53,6 +53,7 @@ describe("API keys", () => {
     ["an unknown scope", { scopes: ["read", "root"] }, "scopes.1"],
     ["a repeated scope", { scopes: ["read", "read"] }, "scopes"],
     ["no name", { name: "" }, "name"],
+    ["a name that is no Unicode", { name: "half \ud800" }, "name"],
     ["an unknown kind", { kind: "admin" }, "kind"],
     ["expires_at in the past", { expires_at: inHours(-0.001) }, "expires_at"],
     ["expires_at that is no time", { expires_at: "tomorrow" }, "expires_at"],

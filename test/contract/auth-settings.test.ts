@@ -103,6 +103,25 @@ describe("sign-in settings", () => {
     expect((await app.call({ host, path: pathname.replace("/logo/", "/settings/") })).status).toBe(404);
   });
 
+  test("the pages show layout, mode and both images, from addresses of their own host and as its policy for content allows", async () => {
+    const org = await signUp(app);
+    await send("PATCH", "/v1/auth/settings", org.auth, {
+      branding: { layout: "right-panel", mode: "dark", logo: png, background_image: png },
+    });
+    for (const slug of [org.slug, `${org.slug}-test`]) {
+      const host = `${slug}.localhost:8080`;
+      for (const path of ["/sign-in", "/forgot", "/reset?token=x", "/join?token=x"]) {
+        const page = await app.call({ host, path });
+        const sources = [...page.text.matchAll(/<img[^>]* src="([^"]*)"/g)].map((match) => match[1] ?? "");
+        expect([path, sources.map((source) => source.split("/").at(-2))]).toEqual([path, ["background_image", "logo"]]);
+        for (const source of sources) expect((await app.call({ host, path: source })).headers["content-type"]).toBe("image/png");
+        expect(page.headers["content-security-policy"]).toContain("img-src 'self' data:;");
+        expect(page.text).toMatch(/data-mode="dark"[\s\S]*<body class="right-panel">/);
+        expect(page.bytes.length).toBeLessThan(8 * 1024);
+      }
+    }
+  });
+
   test("the branding is public by slug or host; owners and admins alone see and change the settings", async () => {
     const org = await signUp(app);
     await send("PATCH", "/v1/auth/settings", org.auth, { branding: { layout: "full-background" } });

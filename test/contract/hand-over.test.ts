@@ -232,12 +232,12 @@ describe("the cookie of a kap's host", () => {
 });
 
 describe("a mailed link", () => {
-  const ask = (of: { slug: string }, email: string) =>
+  const ask = (of: { slug: string }, email: string, headers: Record<string, string> = {}) =>
     platform.http.call({
       host: platform.host(org.slug),
       method: "POST",
       path: "/enter/link",
-      headers: { "content-type": "application/x-www-form-urlencoded" },
+      headers: { "content-type": "application/x-www-form-urlencoded", ...headers },
       body: new URLSearchParams({ kap: of.slug, to: "/", email }).toString(),
     });
   const mailTo = (email: string) =>
@@ -271,6 +271,20 @@ describe("a mailed link", () => {
     const statuses = [];
     for (let i = 0; i < 6; i++) statuses.push((await ask(subject, "me@often.example")).status);
     expect(statuses).toEqual([200, 200, 200, 200, 200, 429]);
+    const shown = await ask(subject, "me@often.example", { accept });
+    expect([shown.status, shown.headers["content-type"]]).toEqual([429, "text/html; charset=utf-8"]);
+    expect(shown.headers["content-security-policy"]).toContain("default-src 'none'");
+    expect(Number(shown.headers["retry-after"])).toBeGreaterThan(0);
+    expect(shown.text).toMatch(/<h1>That did not work<\/h1>\s*<p>more than 5 links an hour to this address/);
+  });
+
+  test("sent from another site is refused with a page to browsers and JSON to machines", async () => {
+    const foreign = { origin: "http://elsewhere.example" };
+    const shown = await ask(kap, "me@often.example", { ...foreign, accept });
+    expect([shown.status, shown.headers["content-type"]]).toEqual([403, "text/html; charset=utf-8"]);
+    expect(shown.text).toContain("this form was sent from another site");
+    const told = await ask(kap, "me@often.example", foreign);
+    expect([told.status, told.json<{ error: { code: string } }>().error.code]).toEqual([403, "ORIGIN_MISMATCH"]);
   });
 });
 

@@ -1,6 +1,7 @@
 import type { Service } from "../../http/route.ts";
 import { apiKeyRoutes } from "./api-key-routes.ts";
 import { auditRoutes } from "./audit-routes.ts";
+import { emailRoutes } from "./email-routes.ts";
 import { identityRoutes } from "./identity-routes.ts";
 import { invitationRoutes } from "./invitation-routes.ts";
 import { authJobs } from "./jobs.ts";
@@ -26,6 +27,7 @@ export const authService: Service = {
     ...sessionRoutes,
     ...passwordRoutes,
     ...mfaRoutes,
+    ...emailRoutes,
     ...settingsRoutes,
     ...memberRoutes,
     ...invitationRoutes,

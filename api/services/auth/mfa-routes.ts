@@ -1,8 +1,9 @@
 import { z } from "zod";
-import { members } from "../../http/access.ts";
+import { members, unauthenticated } from "../../http/access.ts";
 import { invalid, refuse } from "../../http/refusal.ts";
 import { route } from "../../http/route.ts";
 import { recordAudit } from "./audit.ts";
+import { mailProof } from "./email-proof.ts";
 import { accountOf } from "./password-routes.ts";
 import { proveOwnPassword } from "./prove.ts";
 import { codeText, passwordText } from "./schema.ts";
@@ -39,6 +40,8 @@ const confirm = route({
   method: "POST",
   path: `${path}/confirm`,
   summary: "Confirm the second factor with a code of it",
+  description:
+    "While the account's email is not proved, a link that proves it is mailed (`POST /v1/auth/email/confirm`): from then on a reset of the password leaves the second factor.",
   access,
   body: z.strictObject({ code: codeText }),
   responses: {
@@ -53,11 +56,15 @@ const confirm = route({
     const account = await accountOf(deps.db, caller);
     const codes = await deps.db.transaction(async (trx) => {
       const made = await confirmTotp(trx, deps.keyring, account.id, body.code);
-      if (made)
-        await recordAudit(trx, caller, {
-          action: "second-factor.enrolled",
-          target: { kind: "account", id: account.id, name: account.email },
-        });
+      if (!made) return null;
+      // A reset may have ended this session while its account was waited for: what it took away must not come back.
+      const isAlive = await trx("credentials").where({ id: caller.credentialId, revoked_at: null }).forShare().first("id");
+      if (!isAlive) throw unauthenticated("this session has just been ended: sign in again");
+      await recordAudit(trx, caller, {
+        action: "second-factor.enrolled",
+        target: { kind: "account", id: account.id, name: account.email },
+      });
+      await mailProof(deps, trx, account, caller.org.live.slug);
       return made;
     });
     if (!codes && account.mfa_enrolled) throw refuse("CONFLICT", "a second factor is enrolled already");

@@ -8,6 +8,7 @@ import { refuse } from "../../http/refusal.ts";
 import { route } from "../../http/route.ts";
 import { type Account, accountPolicy, findAccount } from "./account.ts";
 import { recordAudit, recordAuditOf } from "./audit.ts";
+import { proveByReset } from "./email-proof.ts";
 import { clearFailures } from "./lockout.ts";
 import { digestLinkToken } from "./one-time-link.ts";
 import { checkNewPassword } from "./password.ts";
@@ -84,11 +85,16 @@ const reset = route({
   method: "POST",
   path: "/v1/auth/password/reset",
   summary: "Set a new password with the token of a mailed link",
-  description: "The token works once, for an hour. All sessions of the account end. A second factor stays.",
+  description:
+    "The token works once, for an hour. All sessions of the account end. A second factor stays, unless this is the first proof that the account's email is its holder's: then one that was enrolled before goes, with its backup codes, and a mail says so.",
   access: open(),
   limit: "login",
   body: z.strictObject({ token: z.string().min(1).max(200), new_password: passwordText }),
   responses: {
+    200: {
+      description: "The password is set, and a second factor enrolled before the email was proved is removed",
+      schema: z.object({ second_factor_removed: z.literal(true), message: z.string() }),
+    },
     204: { description: "The password is set; sign in with it" },
     404: { description: "No such token" },
     410: { description: "The token was used or is too old" },
@@ -105,7 +111,7 @@ const reset = route({
     if (!found.is_live) throw spent;
     checkNewPassword(body.new_password, accountPolicy(account).password, "new_password", [account.email, account.name]);
     const hash = await hashPassword(body.new_password);
-    await deps.db.transaction(async (trx) => {
+    const isFactorRemoved = await deps.db.transaction(async (trx) => {
       const used = await trx("password_resets")
         .where({ digest, used_at: null })
         .where("expires_at", ">", trx.fn.now())
@@ -115,15 +121,30 @@ const reset = route({
       await endResets(trx, account.id);
       await clearFailures(trx, account.email);
       const ended = await endSessionsOfAccount(trx, account.id, null);
+      const proof = await proveByReset(deps, trx, account);
+      const target = { kind: "account", id: account.id, name: account.email };
       for (const { org, member_id } of account.memberships) {
-        await recordAuditOf(
-          trx,
-          { org_id: org.id, actor: { kind: "member", id: member_id, name: account.name }, address, request_id: requestId },
-          { action: "password.reset", target: { kind: "account", id: account.id, name: account.email }, detail: { sessions_ended: ended } },
-        );
+        const source = {
+          org_id: org.id,
+          actor: { kind: "member" as const, id: member_id, name: account.name },
+          address,
+          request_id: requestId,
+        };
+        await recordAuditOf(trx, source, { action: "password.reset", target, detail: { sessions_ended: ended } });
+        if (proof) await recordAuditOf(trx, source, { action: "email.proved", target, detail: { by: "password-reset" } });
+        if (proof?.isFactorRemoved) {
+          await recordAuditOf(trx, source, {
+            action: "second-factor.removed",
+            target,
+            detail: { because: "enrolled before the email was proved" },
+          });
+        }
       }
+      return proof?.isFactorRemoved === true;
     });
-    return { status: 204 };
+    if (!isFactorRemoved) return { status: 204 };
+    const message = "the password is set; a second factor that was enrolled before this email was proved to be yours has been removed";
+    return { status: 200, body: { second_factor_removed: true, message } };
   },
 });
 

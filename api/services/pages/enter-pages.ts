@@ -14,12 +14,11 @@ import type { KapRow } from "../kaps/kap.ts";
 import { guestLinkJob } from "./guest-link.ts";
 import { type Html, html } from "./html.ts";
 import { findPageOrg, type PageOrg, signedIn } from "./page-org.ts";
-import { noSuchOrg, pageReply, redirect } from "./page-reply.ts";
+import { noSuchOrg, pageReply, queryText, redirect } from "./page-reply.ts";
 
 const formBytes = 8 * 1024;
 const linksPerHour = 5;
 const secondsPerHour = 3_600;
-const text = z.string().max(4_000).optional().catch(undefined);
 const email = z.string().trim().toLowerCase().max(254).pipe(z.email());
 const browserForm = /^[\w-]{43}$/; // 32 bytes in base64url
 
@@ -70,7 +69,7 @@ export const enterPages: readonly Route[] = [
     description:
       "A signed-out browser that meets a kap for members or invited people is sent here. With a session it goes back with a code that is good once, within 60 seconds and in this browser only; without one it is sent to sign in, or, for an invited kap, offered a mailed link.",
     access: open(),
-    query: z.object({ kap: text, to: text, browser: text }),
+    query: z.object({ kap: queryText, to: queryText, browser: queryText }),
     responses: {
       200: { description: "A page: how to get in", contentType: "text/html" },
       302: { description: "To the kap, or to sign in" },
@@ -119,7 +118,9 @@ export const enterPages: readonly Route[] = [
     bodyLimit: formBytes,
     responses: {
       200: { description: "A page: if the address was invited, a link is on its way", contentType: "text/html" },
+      403: { description: "A page for browsers, else JSON: the form was sent from another site" },
       422: { description: "A page: this is no address", contentType: "text/html" },
+      429: { description: "A page for browsers, else JSON: too many links to this address, or from yours" },
     },
     async handler({ deps, host, request }) {
       const org = await findPageOrg(deps, host);

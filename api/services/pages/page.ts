@@ -1,12 +1,13 @@
 import { readFileSync, statSync } from "node:fs";
 import { programFile } from "#platform/program-files.ts";
-import type { Branding } from "../auth/branding.ts";
+import { imagePath } from "../auth/branding.ts";
 import { type Html, html } from "./html.ts";
+import type { PageOrg } from "./page-org.ts";
 
 /**
- * Headers of every page: nothing from outside, no script but this host's files, not in a frame, and no address with a token is told to the next page (its
- * origin is, or browsers would send forms with `Origin: null`). `formTargets` are
- * the addresses to which the page's forms may lead, by redirects too; browsers hold all of them to it, so a form that leads into a kap's program has none.
+ * Headers of every page: nothing from outside, no script and no picture but this host's files and what a page holds itself (a QR code), not in a frame, and no
+ * address with a token is told to the next page (its origin is, or browsers would send forms with `Origin: null`). `formTargets` are the addresses to which
+ * the page's forms may lead, by redirects too; browsers hold all of them to it, so a form that leads into a kap's program has none.
  */
 export function pageHeaders(formTargets?: string): Record<string, string> {
   const forms = formTargets === undefined ? "" : `; form-action ${formTargets}`;
@@ -25,29 +26,31 @@ export interface Page {
   stylePath: string;
   /** Path of a script, where the page has one. */
   scriptPath?: string;
-  orgName?: string;
-  branding?: Branding;
+  /** The organisation whose host shows the page, in its look. */
+  org?: PageOrg;
 }
 
 /** A whole page. An organisation that has chosen no look of its own gets one that follows the reader's light or dark. */
-export function renderPage({ title, main, stylePath, scriptPath, orgName, branding }: Page): string {
+export function renderPage({ title, main, stylePath, scriptPath, org }: Page): string {
+  const branding = org?.branding;
   const isPlain =
     !branding || (branding.layout === "centered" && branding.mode === "light" && !branding.logo && !branding.background_image);
+  const background = org && imagePath(org.branding, "background_image", org.slug);
   const page = html`<!doctype html>
 <html lang="en" data-mode="${isPlain ? "auto" : branding.mode}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex">
-<title>${orgName ? `${title} · ${orgName}` : title}</title>
+<title>${org ? `${title} · ${org.name}` : title}</title>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="${stylePath}">
 ${scriptPath ? html`<script type="module" src="${scriptPath}"></script>` : null}
 </head>
 <body class="${branding?.layout ?? "centered"}">
-${branding?.background_image ? html`<img class="backdrop" src="${branding.background_image}" alt="">` : html`<div class="backdrop"></div>`}
+${background ? html`<img class="backdrop" src="${background}" alt="">` : html`<div class="backdrop"></div>`}
 <main>
-${orgName ? brand(orgName, branding) : null}
+${org ? brand(org) : null}
 ${main}
 </main>
 </body>
@@ -56,11 +59,12 @@ ${main}
   return page.text;
 }
 
-function brand(orgName: string, branding: Branding | undefined): Html {
+function brand({ name, slug, branding }: PageOrg): Html {
+  const logo = imagePath(branding, "logo", slug);
   return html`<p class="brand">${
-    branding?.logo
-      ? html`<img src="${branding.logo}" alt="${orgName}">`
-      : html`<span class="monogram" aria-hidden="true">${[...orgName][0]?.toUpperCase() ?? ""}</span><span>${orgName}</span>`
+    logo
+      ? html`<img src="${logo}" alt="${name}">`
+      : html`<span class="monogram" aria-hidden="true">${[...name][0]?.toUpperCase() ?? ""}</span><span>${name}</span>`
   }</p>`;
 }
 

@@ -4,7 +4,9 @@ import { notFound } from "../../http/refusal.ts";
 import { type Route, route, type Service } from "../../http/route.ts";
 import { enterPages } from "./enter-pages.ts";
 import { guestLinkJob, mailGuestLink } from "./guest-link.ts";
+import { linkPages } from "./link-pages.ts";
 import { pageHeaders, webFile } from "./page.ts";
+import { refusalPage } from "./page-reply.ts";
 import { signInPages } from "./sign-in-pages.ts";
 
 const assets: Readonly<Record<string, string>> = {
@@ -34,6 +36,7 @@ const asset: Route = route({
 export const pagesService: Service = {
   name: "pages",
   envelope: "nested",
-  routes: [...signInPages, ...enterPages, asset],
+  refusalPage,
+  routes: [...signInPages, ...linkPages, ...enterPages, asset],
   jobs: (deps) => ({ [guestLinkJob]: (payload) => mailGuestLink(deps, payload) }),
 };

@@ -3,31 +3,10 @@ import { addressWithin, pathWithin } from "../../gateway/hand-over-path.ts";
 import { open } from "../../http/access.ts";
 import { slugPattern } from "../../http/hosts.ts";
 import { type Route, route } from "../../http/route.ts";
+import { alert, codeField, needsScript, passwordField } from "./form-fields.ts";
 import { type Html, html } from "./html.ts";
 import { findPageOrg, type PageOrg, signedIn } from "./page-org.ts";
-import { noSuchOrg, pageReply, redirect } from "./page-reply.ts";
-
-const aPage = { 200: { description: "A page", contentType: "text/html" }, 404: { description: "A page: no organisation has this host" } };
-const text = z.string().max(4_000).optional().catch(undefined);
-
-/** Where the script of a page says what went wrong. */
-const alert = html`<p class="alert" role="alert" hidden></p>`;
-const needsScript = html`<noscript><p class="alert">This page needs JavaScript, which is switched off in your browser.</p></noscript>`;
-
-const codeField = (isHidden: boolean): Html => html`
-  <div class="field" data-field="code" ${isHidden ? "hidden" : ""}>
-    <label for="code">Code of your authenticator app, or a backup code</label>
-    <input id="code" name="code" autocomplete="one-time-code" autocapitalize="none" spellcheck="false" ${isHidden ? "disabled" : ""}>
-  </div>`;
-
-const passwordField = (name: string, label: string, autocomplete: string): Html => html`
-  <div class="field">
-    <label for="${name}">${label}</label>
-    <div class="reveal">
-      <input id="${name}" name="${name}" type="password" required maxlength="1024" autocomplete="${autocomplete}">
-      <button type="button" class="quiet" data-reveal="${name}" aria-label="Show the password">Show</button>
-    </div>
-  </div>`;
+import { aPage, noSuchOrg, pageReply, queryText, redirect } from "./page-reply.ts";
 
 /** Forms of a script say `post` too: sent without it they are refused, and never put a password into an address. */
 function signInForm(next: string): Html {
@@ -41,7 +20,7 @@ function signInForm(next: string): Html {
         <input id="email" name="email" type="email" required maxlength="254" autocomplete="username" autocapitalize="none" spellcheck="false" autofocus>
       </div>
       ${passwordField("password", "Password", "current-password")}
-      ${codeField(true)}
+      ${codeField}
       <button type="submit">Sign in</button>
     </form>
     <p class="hint"><a href="/forgot">Forgot the password?</a></p>
@@ -88,7 +67,7 @@ const whichOrg = html`
     <button type="submit">Go on</button>
   </form>`;
 
-/** The pages on which people sign in, choose a new password and accept an invitation. What they do goes to the routes under /v1/auth. */
+/** The pages on which people sign in, and of who is signed in. What they do goes to the routes under /v1/auth. */
 export const signInPages: readonly Route[] = [
   route({
     method: "GET",
@@ -96,7 +75,7 @@ export const signInPages: readonly Route[] = [
     summary: "The page to sign in; `next` is a path of the same host to go on to",
     description: "On a host that is no organisation's it asks which organisation, and leads to that host.",
     access: open(),
-    query: z.object({ next: text, org: text }),
+    query: z.object({ next: queryText, org: queryText }),
     responses: { ...aPage, 302: { description: "Signed in already, or the organisation's own host" } },
     async handler({ deps, host, query, request, address, requestId }) {
       const { addresses } = deps;
@@ -118,83 +97,6 @@ export const signInPages: readonly Route[] = [
         return pageReply({ title: "Signed in", org, main: signedInPage(org, caller.member.name, caller.member.email) });
       }
       return pageReply({ title: "Sign in", org, main: signInForm(next) });
-    },
-  }),
-  route({
-    method: "GET",
-    path: "/forgot",
-    summary: "The page to ask for a link that resets a password",
-    access: open(),
-    responses: aPage,
-    async handler({ deps, host }) {
-      const org = await findPageOrg(deps, host);
-      if (host.zone === "org" && !org) return noSuchOrg(`${deps.addresses.api}/sign-in`);
-      const main = html`
-        <h1>Forgot the password?</h1>
-        ${needsScript}
-        <form method="post" data-action="forgot" novalidate>
-          ${alert}
-          <div class="field">
-            <label for="email">Email</label>
-            <input id="email" name="email" type="email" required maxlength="254" autocomplete="username" autocapitalize="none" spellcheck="false" autofocus>
-          </div>
-          <button type="submit">Send me a link</button>
-        </form>
-        <p class="done" role="status" hidden>If this email has an account, a link is on its way. It works once, for an hour.</p>
-        <p class="hint"><a href="/sign-in">Back to sign in</a></p>`;
-      return pageReply({ title: "Forgot the password?", org, main });
-    },
-  }),
-  route({
-    method: "GET",
-    path: "/reset",
-    summary: "The page of a mailed link: choose a new password",
-    access: open(),
-    query: z.object({ token: text }),
-    responses: aPage,
-    async handler({ deps, host, query }) {
-      const org = await findPageOrg(deps, host);
-      if (host.zone === "org" && !org) return noSuchOrg(`${deps.addresses.api}/sign-in`);
-      const main = html`
-        <h1>Choose a new password</h1>
-        ${needsScript}
-        <form method="post" data-action="reset" data-token="${query.token ?? ""}" novalidate>
-          ${alert}
-          ${passwordField("new_password", "New password", "new-password")}
-          <button type="submit">Set the password</button>
-        </form>
-        <div class="done" role="status" hidden>
-          <p>The password is set. Everywhere else you are signed out.</p>
-          <p><a class="button" href="/sign-in">Sign in</a></p>
-        </div>`;
-      return pageReply({ title: "Choose a new password", org, main });
-    },
-  }),
-  route({
-    method: "GET",
-    path: "/join",
-    summary: "The page of a mailed invitation: join the organisation",
-    access: open(),
-    query: z.object({ token: text }),
-    responses: aPage,
-    async handler({ deps, host, query }) {
-      const org = await findPageOrg(deps, host);
-      if (!org) return noSuchOrg(`${deps.addresses.api}/sign-in`);
-      const main = html`
-        <h1>Join ${org.name}</h1>
-        <p>If your email has an account here already, enter its password; else choose one.</p>
-        ${needsScript}
-        <form method="post" data-action="join" data-token="${query.token ?? ""}" data-next="/sign-in" novalidate>
-          ${alert}
-          <div class="field">
-            <label for="name">Your name</label>
-            <input id="name" name="name" maxlength="100" autocomplete="name" autofocus>
-          </div>
-          ${passwordField("password", "Password", "new-password")}
-          ${codeField(true)}
-          <button type="submit">Join</button>
-        </form>`;
-      return pageReply({ title: "Join", org, main });
     },
   }),
 ];
