@@ -1,12 +1,14 @@
 import { EventEmitter } from "node:events";
 import { type Runner, run, runMigrations, type TaskList, Logger as WorkerLogger } from "graphile-worker";
 import pg from "pg";
+import { impatientSocket, type Pulse, steadyPulse, watchConnection } from "./lasting-connection.ts";
 import type { Logger } from "./log.ts";
 import type { Db, Postgres } from "./postgres.ts";
 
 const jobsSchema = "kapstone_jobs";
 const defaultHeartbeatMs = 5_000;
 const deadAfterSeconds = 30;
+const connectMs = 10_000;
 
 /** Options of a job: `key` makes it one of a kind (a second one replaces the first while it waits), `runAt` delays it. */
 export interface JobOptions {
@@ -36,9 +38,40 @@ export async function addJob(db: Db, name: string, payload: object, options: Job
   );
 }
 
-/** The same as an expression of a larger statement: `name` is one of ours, `payload` SQL that makes a JSON object. It is evaluated for each row it stands in. */
-export function addJobSql(name: string, payload: string): string {
-  return `(${jobsSchema}.add_job(identifier := '${name}', payload := (${payload})::json)).id`;
+/**
+ * A job that comes round: the next round goes into the queue first, and the queue tries that again. What a round itself fails at is logged and not tried
+ * again: the next one follows.
+ */
+export function recurringJob(
+  { db, log }: { db: Db; log: Logger },
+  name: string,
+  seconds: number,
+  round: (signal: AbortSignal) => Promise<void>,
+): JobHandler {
+  return async (_payload, { signal }) => {
+    await addJob(db, name, {}, { key: name, runAt: new Date(Date.now() + seconds * 1_000) });
+    await round(signal).catch((error: unknown) =>
+      log.warn({ err: error, job: name }, "a round of a recurring job failed; the next one follows"),
+    );
+  };
+}
+
+/** Adds a job for each payload, in one statement: the workers are told once. */
+export async function addJobs(db: Db, name: string, payloads: readonly object[]): Promise<void> {
+  if (payloads.length === 0) return;
+  await db.raw(
+    `select 1 from ${jobsSchema}.add_jobs(array(
+       select (?::text, payload, null, null, null, null, null, null)::${jobsSchema}.job_spec from json_array_elements(?::json) as payload))`,
+    [name, JSON.stringify(payloads)],
+  );
+}
+
+/**
+ * One job as an expression of a larger statement: `name` is one of ours, `payload` SQL that makes a JSON object, `runAt` SQL of a time. It is evaluated for
+ * each row it stands in.
+ */
+export function addJobSql(name: string, payload: string, runAt = "now()"): string {
+  return `(${jobsSchema}.add_job(identifier := '${name}', payload := (${payload})::json, run_at := ${runAt})).id`;
 }
 
 /** Creates or updates the queue's own tables. */
@@ -73,11 +106,21 @@ export async function releaseJobs(db: Db): Promise<void> {
  * killed) are given to others at once, not after the queue's own four hours.
  */
 export async function startJobWorkers(
-  postgres: Postgres,
+  postgres: Pick<Postgres, "url">,
   handlers: JobHandlers,
-  options: { concurrency: number; log: Logger; heartbeatMs?: number },
+  options: { concurrency: number; log: Logger; heartbeatMs?: number; pulse?: Pulse },
 ): Promise<JobWorkers> {
-  const pool = new pg.Pool({ connectionString: postgres.url, max: options.concurrency + 2, application_name: "kapstone-jobs" });
+  const { pulse = steadyPulse } = options;
+  // The queue's own statements are short. The connection on which it listens is asked often enough not to be silent for so long while it lives.
+  const silenceMs = pulse.askMs + 2 * pulse.answerMs;
+  const pool = new pg.Pool({
+    connectionString: postgres.url,
+    max: options.concurrency + 2,
+    application_name: "kapstone-jobs",
+    connectionTimeoutMillis: connectMs,
+    keepAlive: true,
+    stream: () => impatientSocket(silenceMs),
+  });
   tolerateLostConnections(pool);
   askAgainWhileAway(pool);
   const holders = new Set<string>();
@@ -117,7 +160,7 @@ export async function startJobWorkers(
       logger: new WorkerLogger(() => (level, message) => {
         if (level === "error" || level === "warning") options.log.warn({ queue: true }, message);
       }),
-      events: onPoolCreate((id) => holders.add(id)),
+      events: hearQueue({ onCreate: (id) => holders.add(id), onListen: (client) => watchConnection(client, pulse) }),
     });
   } catch (error) {
     await pool.end();
@@ -138,10 +181,11 @@ export async function startJobWorkers(
   };
 }
 
-/** Jobs are held in the name of the pool of workers, not of the worker that carries them out. */
-function onPoolCreate(listener: (id: string) => void) {
+/** Jobs are held in the name of the pool of workers, not of the worker that carries them out. It has one connection that listens, and another when that breaks. */
+function hearQueue(hear: { onCreate(id: string): void; onListen(client: pg.PoolClient): void }): EventEmitter {
   const events = new EventEmitter();
-  events.on("pool:create", ({ workerPool }: { workerPool: { id: string } }) => listener(workerPool.id));
+  events.on("pool:create", ({ workerPool }: { workerPool: { id: string } }) => hear.onCreate(workerPool.id));
+  events.on("pool:listen:success", ({ client }: { client: pg.PoolClient }) => hear.onListen(client));
   return events;
 }
 

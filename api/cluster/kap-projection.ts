@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from "node:util";
-import { addJob, type JobHandlers } from "#platform/jobs.ts";
+import { addJob, type JobHandlers, recurringJob } from "#platform/jobs.ts";
 import { type Kap, kapFieldManagers, kapLabels, kapResource } from "#platform/kap-resource.ts";
 import type { Kubernetes } from "#platform/kubernetes/client.ts";
 import { Counter } from "#platform/metrics.ts";
@@ -124,10 +124,7 @@ export function projectionJobs(deps: Deps, { kubernetes, release, resyncSeconds 
         await addProjection(db, { kap_id, failures: failures + 1 }, new Date(Date.now() + pauseMs));
       }
     },
-    async [resyncJob](_payload, { signal }) {
-      await addJob(db, resyncJob, {}, { key: resyncJob, runAt: new Date(Date.now() + resyncSeconds * 1_000), maxAttempts: 1 });
-      await resync(signal);
-    },
+    [resyncJob]: recurringJob({ db, log }, resyncJob, resyncSeconds, resync),
   };
 }
 

@@ -61,7 +61,7 @@ async function look(deps: Deps, row: SweptRuntime): Promise<void> {
   const state = await control(row.control_address, "GET", "/state", undefined, 3_000).catch(() => null);
   const body = state?.body as { kap_id?: string; state?: string; idle_since?: string | null } | null | undefined;
   if (state?.status !== 200 || body?.kap_id !== row.kap_id) {
-    if (await abandonRuntime(deps, runtime)) await crashRunsOf(deps.db, row.id, "the runtime went away");
+    if (await abandonRuntime(deps, runtime)) await crashRunsOf(deps.postgres, row.id, "the runtime went away");
     return;
   }
   const idleSince = body.idle_since ? Date.parse(body.idle_since) : Number.NaN;

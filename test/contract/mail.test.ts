@@ -194,6 +194,11 @@ test("disabled and deleted kaps are 550 with a sentence, a paused inbox 450, and
   expect((await send(mail)).accepted).toHaveLength(1);
   await org.call({ method: "POST", path: `${kaps}/disable`, body: { reason: "spam\r\nwave" } });
   expect((await send(mail)).reply).toMatch(/^550 .*disabled by Owner at .*: spam wave/);
+  await org.call({ method: "POST", path: `${kaps}/enable` });
+  await org.call({ method: "POST", path: `${kaps}/disable`, body: { reason: "ü".repeat(1_000) } });
+  const { reply } = await send(mail);
+  expect(reply).toMatch(/^550 .*disabled by Owner at .*: ü+…$/);
+  expect(Buffer.byteLength(`${reply}\r\n`)).toBeLessThanOrEqual(512);
   await org.call({ method: "DELETE", path: kaps });
   expect((await send(mail)).reply).toMatch(/^550 .*deleted/);
   expect(await runsOf(one)).toHaveLength(1);
@@ -229,9 +234,12 @@ describe("a failing run", () => {
     await inbox(one);
     await send({ from: "a@sender.example", to: to(one), subject: "fail once", text: "t" });
     await until(async () => (await runsOf(one))[0]?.detail);
-    await until(async () => (await runsOf(one))[0]?.status === "queued");
-    await hurry();
-    expect((await ended(one))[0]).toMatchObject({ status: "succeeded", outcome: "ok", attempts: 2 });
+    const run = await until(async () => {
+      await hurry(); // whenever it is back in the queue: on a loaded machine the second try may have begun by itself
+      const [latest] = await runsOf(one);
+      return (latest?.status === "succeeded" || latest?.status === "failed") && latest;
+    });
+    expect(run).toMatchObject({ status: "succeeded", outcome: "ok", attempts: 2 });
   });
 });
 

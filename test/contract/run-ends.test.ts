@@ -1,3 +1,5 @@
+import { mkdir, readdir, utimes, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { crashLostRuns, crashRunsOf } from "../../api/services/runs/crash.ts";
 import { readReport, takeReport } from "../../api/services/runs/report.ts";
@@ -5,6 +7,7 @@ import { dropOldRuns } from "../../api/services/runs/retention.ts";
 import { newId } from "../../platform/ids.ts";
 import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
 import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
+import { until } from "../harness/wait.ts";
 
 let platform: TestPlatform;
 let org: TestOrg;
@@ -65,8 +68,8 @@ test("a run whose runtime is killed is crashed, and says so", async () => {
   const id = newId();
   const runtime = newId();
   await knex("runs").insert({ id, kap_id: one.id, org_id: org.id, trigger_kind: "request", status: "running", runtime_id: runtime });
-  expect(await crashRunsOf(knex, runtime, "the runtime was killed")).toBe(1);
-  expect(await crashRunsOf(knex, runtime, "again")).toBe(0);
+  expect(await crashRunsOf(platform.database.postgres, runtime, "the runtime was killed")).toBe(1);
+  expect(await crashRunsOf(platform.database.postgres, runtime, "again")).toBe(0);
   const page = await org.call({ path: `/v1/orgs/${org.id}/kaps/${one.id}/runs` });
   const [run] = page.json<{ runs: unknown[] }>().runs;
   expect(run).toMatchObject({
@@ -93,7 +96,7 @@ test("runs that nobody ends are ended by the sweep: no runtime took them, it is 
     ids[name] = newId();
     await knex("runs").insert({ id: ids[name], kap_id: one.id, org_id: org.id, status: "running", ...row });
   }
-  await crashLostRuns(knex, { requestWallMs: 30_000, backgroundWallMs: 900_000 });
+  await crashLostRuns(platform.database.postgres, { requestWallMs: 30_000, backgroundWallMs: 900_000 });
   const status = async (name: string) => (await knex("runs").where({ id: ids[name] }).first()).outcome;
   expect([await status("orphan"), await status("unclaimed"), await status("overdue")]).toEqual(["crashed", "crashed", "crashed"]);
   expect([await status("fresh"), await status("working")]).toEqual([null, null]);
@@ -128,4 +131,24 @@ test("runs past their time go with their lines; open ones and newer ones stay", 
   await dropOldRuns(deps);
   expect((await knex("runs").where({ kap_id: one.id }).pluck("id")).sort()).toEqual([idOf(91, 2), idOf(89, 3)].sort());
   expect(await knex("kap_log_lines").where({ kap_id: one.id }).pluck("run_id")).toEqual([idOf(89, 3)]);
+});
+
+test("the hourly round removes what killed uploads have left, of mails and of kaps, and puts the next round into the queue", async () => {
+  const one = await org.createKap(program);
+  const { deps } = platform.platform.api;
+  const { bucket }: { bucket: string } = await deps.db("kaps").where({ id: one.id }).first("bucket");
+  const dayAgo = new Date(Date.now() - 86_400_000 - 60_000);
+  const folders = [bucket, "mail"].map((name) => join(deps.config.dataDir, "objects", name, "uploads"));
+  for (const folder of folders) {
+    await mkdir(folder, { recursive: true });
+    for (const name of ["left-behind", "under-way"]) await writeFile(join(folder, name), "part of an object");
+    await utimes(join(folder, "left-behind"), dayAgo, dayAgo);
+  }
+  const itsJobs = "task_id in (select id from kapstone_jobs._private_tasks where identifier = 'runs-retention')";
+  const waiting = async (): Promise<{ run_at: Date } | undefined> =>
+    (await deps.db.raw(`select run_at from kapstone_jobs._private_jobs where ${itsJobs} and locked_at is null and run_at > now()`)).rows[0];
+  await until(waiting, { what: "the end of the first round, which comes with the start" });
+  await deps.db.raw(`update kapstone_jobs._private_jobs set run_at = now() where ${itsJobs}`);
+  for (const folder of folders) await until(async () => (await readdir(folder)).join() === "under-way");
+  expect((await until(waiting)).run_at.getTime()).toBeLessThan(Date.now() + 3_600_000);
 });

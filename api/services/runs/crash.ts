@@ -1,5 +1,5 @@
 import { addJob } from "#platform/jobs.ts";
-import type { Db } from "#platform/postgres.ts";
+import type { Db, Postgres } from "#platform/postgres.ts";
 import { endAttempt, mailRunJob, scheduledRunJob } from "./finish.ts";
 import type { RunRow } from "./run-row.ts";
 
@@ -13,16 +13,16 @@ interface Lost {
  * Marks the open runs of a runtime that is gone `crashed`. A mail's run has its further attempts; every other run is over, as it may have been
  * carried out in part. Answers how many there were.
  */
-export function crashRunsOf(db: Db, runtimeId: string, detail: string): Promise<number> {
-  return crash(db, { where: "r.runtime_id = :runtime_id", values: { runtime_id: runtimeId } }, detail);
+export function crashRunsOf(postgres: Postgres, runtimeId: string, detail: string): Promise<number> {
+  return crash(postgres, { where: "r.runtime_id = :runtime_id", values: { runtime_id: runtimeId } }, detail);
 }
 
 /**
  * The same for every run that is going on: for the start of a platform that is one process tree, whose last start left nothing that could still end
  * them.
  */
-export function crashOpenRuns(db: Db, detail: string): Promise<number> {
-  return crash(db, { where: "true", values: {} }, detail);
+export function crashOpenRuns(postgres: Postgres, detail: string): Promise<number> {
+  return crash(postgres, { where: "true", values: {} }, detail);
 }
 
 /** Seconds after which an open run whose runtime is no longer known is given up. */
@@ -33,9 +33,9 @@ const unclaimedSeconds = 120;
 const graceSeconds = 120;
 
 /** Ends the runs that nobody will end any more: their runtime is gone, no runtime ever took them, or their time is long over. */
-export async function crashLostRuns(db: Db, limits: { requestWallMs: number; backgroundWallMs: number }): Promise<number> {
+export async function crashLostRuns(postgres: Postgres, limits: { requestWallMs: number; backgroundWallMs: number }): Promise<number> {
   const orphans = await crash(
-    db,
+    postgres,
     {
       where: `r.runtime_id is not null and r.started_at < now() - make_interval(secs => :seconds)
               and not exists (select 1 from runtimes x where x.id = r.runtime_id)`,
@@ -44,7 +44,7 @@ export async function crashLostRuns(db: Db, limits: { requestWallMs: number; bac
     "the runtime went away and did not report the run's end",
   );
   const unclaimed = await crash(
-    db,
+    postgres,
     {
       where: `r.runtime_id is null and r.trigger_kind <> 'request' and r.started_at < now() - make_interval(secs => :seconds)`,
       values: { seconds: unclaimedSeconds },
@@ -52,7 +52,7 @@ export async function crashLostRuns(db: Db, limits: { requestWallMs: number; bac
     "the platform was restarted before a runtime took the run",
   );
   const overdue = await crash(
-    db,
+    postgres,
     {
       where: `r.started_at < now() - make_interval(secs => case when r.trigger_kind = 'request' then cast(:request as float8) else :background end)`,
       values: { request: limits.requestWallMs / 1_000 + graceSeconds, background: limits.backgroundWallMs / 1_000 + graceSeconds },
@@ -70,21 +70,21 @@ const strandedMinutes = 5;
  * attempt is begun once.
  */
 export async function requeueStranded(db: Db): Promise<number> {
-  const rows: Pick<RunRow, "id" | "trigger_kind" | "attempts" | "detail">[] = await db("runs")
+  const rows: Pick<RunRow, "id" | "trigger_kind" | "attempts" | "duration_ms">[] = await db("runs")
     .where("status", "queued")
     .where("trigger_kind", "<>", "request")
     .whereRaw("started_at < now() - make_interval(mins => ?)", [strandedMinutes])
-    .select("id", "trigger_kind", "attempts", "detail");
-  for (const { id, trigger_kind, attempts, detail } of rows) {
-    // A run that has been tried already carries the detail of that attempt.
-    const attempt = detail === null ? attempts : attempts + 1;
+    .select("id", "trigger_kind", "attempts", "duration_ms");
+  for (const { id, trigger_kind, attempts, duration_ms } of rows) {
+    // A run that has been tried already carries the duration of that attempt.
+    const attempt = duration_ms === null ? attempts : attempts + 1;
     await addJob(db, trigger_kind === "inbox" ? mailRunJob : scheduledRunJob, { run_id: id, attempt }, { key: `run:${id}:${attempt}` });
   }
   return rows.length;
 }
 
-async function crash(db: Db, lost: Lost, detail: string): Promise<number> {
-  const ended = await db.raw<{ rows: { n: number }[] }>(
+async function crash(postgres: Postgres, lost: Lost, detail: string): Promise<number> {
+  const ended = await postgres.knex.raw<{ rows: { n: number }[] }>(
     `with ended as (
        update runs r set status = 'failed', outcome = 'crashed', detail = :detail, finished_at = now(),
                          duration_ms = extract(epoch from now() - r.started_at) * 1000
@@ -102,10 +102,10 @@ async function crash(db: Db, lost: Lost, detail: string): Promise<number> {
      select count(*) as n from ended`,
     { ...lost.values, detail } as Record<string, string>,
   );
-  const mails = await db.raw<{ rows: { id: string; attempts: number }[] }>(
+  const mails = await postgres.knex.raw<{ rows: { id: string; attempts: number }[] }>(
     `select r.id, r.attempts from runs r where r.status = 'running' and r.trigger_kind = 'inbox' and ${lost.where}`,
     lost.values as Record<string, string>,
   );
-  for (const mail of mails.rows) await endAttempt(db, { id: mail.id, attempt: mail.attempts, outcome: "crashed", detail });
+  for (const mail of mails.rows) await endAttempt(postgres, { id: mail.id, attempt: mail.attempts, outcome: "crashed", detail });
   return (ended.rows[0]?.n ?? 0) + mails.rows.length;
 }

@@ -1,5 +1,5 @@
-import { addJob } from "#platform/jobs.ts";
-import type { Db } from "#platform/postgres.ts";
+import { addJobSql } from "#platform/jobs.ts";
+import type { Postgres } from "#platform/postgres.ts";
 import type { Outcome } from "#platform/run-outcome.ts";
 import { mailAttempts } from "./run.ts";
 import { storableText } from "./storable.ts";
@@ -27,80 +27,75 @@ const retrySeconds = [10, 60] as const;
 
 /**
  * Ends an attempt of a run that a schedule, a mail or the platform itself carried out. A failed attempt of a mail's run that has attempts left puts
- * the run back into the queue, with its job, in one transaction; every other end is the run's end. Whoever comes second (the runtime's own report,
- * a sweep) changes nothing: only the attempt that is going on can be ended. Answers whether this call ended it.
+ * the run back into the queue, with its job, in the same statement; every other end is the run's end. Whoever comes second (the runtime's own report,
+ * a sweep) changes nothing: only the attempt that is going on can be ended. But one that was given up and did well after all has done well. Answers
+ * whether this call ended it.
  */
-export async function endAttempt(db: Db, end: AttemptEnd): Promise<boolean> {
-  const values: Record<string, string | number | boolean | null> = {
-    id: end.id,
-    attempt: end.attempt,
-    outcome: end.outcome,
-    detail: end.detail === null ? null : storableText(end.detail),
-    message: end.message ?? null,
-    http_status: end.httpStatus ?? null,
-    final: end.final ?? false,
-    max: mailAttempts,
-  };
-  const mayRetry = end.outcome !== "ok" && !end.final && end.attempt < mailAttempts;
-  if (!mayRetry) return (await endIn(db, values)) !== undefined;
-  return db.transaction(async (trx) => {
-    const ended = await endIn(trx, values);
-    if (ended?.retried) {
-      const seconds = retrySeconds[end.attempt - 1] ?? 60;
-      await addJob(trx, mailRunJob, { run_id: end.id, attempt: end.attempt + 1 }, { runAt: new Date(Date.now() + seconds * 1_000) });
-    }
-    return ended !== undefined;
+export async function endAttempt({ hot }: Pick<Postgres, "hot">, end: AttemptEnd): Promise<boolean> {
+  const { rowCount } = await hot.query({
+    name: "run-end-attempt",
+    text: endSql,
+    values: [
+      end.id,
+      end.attempt,
+      end.outcome,
+      end.detail === null ? null : storableText(end.detail),
+      end.message ?? null,
+      end.httpStatus ?? null,
+      end.outcome !== "ok" && !end.final && end.attempt < mailAttempts,
+      retrySeconds[end.attempt - 1] ?? 60,
+    ],
   });
+  return rowCount === 1;
 }
 
-async function endIn(db: Db, values: Record<string, string | number | boolean | null>): Promise<{ retried: boolean } | undefined> {
-  const { rows } = await db.raw<{ rows: { retried: boolean }[] }>(
-    `with ended as (
-     update runs set
-       status = case when :outcome = 'ok' then 'succeeded' when trigger_kind = 'inbox' and not :final and attempts < :max then 'queued' else 'failed' end,
-       outcome = case when :outcome <> 'ok' and trigger_kind = 'inbox' and not :final and attempts < :max then null else :outcome end,
-       finished_at = case when :outcome <> 'ok' and trigger_kind = 'inbox' and not :final and attempts < :max then null else now() end,
-       detail = :detail, message = :message, http_status = :http_status,
-       duration_ms = coalesce(duration_ms, extract(epoch from now() - started_at) * 1000)
-     where id = :id and status in ('queued', 'running') and attempts = :attempt
-     returning kap_id, trigger_id, started_at, status, outcome
-   ), trigger as (
-     update kap_triggers t set last_run_at = ended.started_at, last_outcome = :outcome from ended
-     where t.id = ended.trigger_id and (t.last_run_at is null or t.last_run_at <= ended.started_at)
-   ), counted as (
-     insert into kap_usage (kap_id, day, runs, failed_runs)
-     select kap_id, (started_at at time zone 'utc')::date, 1, (status = 'failed')::int from ended where status <> 'queued'
-     on conflict (kap_id, day) do update set runs = kap_usage.runs + 1, failed_runs = kap_usage.failed_runs + excluded.failed_runs
-   )
-   select status = 'queued' as retried from ended`,
-    values as Record<string, string>,
-  );
-  return rows[0];
-}
+/** Commits of the pool do not wait for the disk; this one does. */
+const endSql = `
+with durable as (
+  select set_config('synchronous_commit', 'on', true)
+), ended as (
+  update runs set
+    status = case when $3::text = 'ok' then 'succeeded' when trigger_kind = 'inbox' and $7::boolean then 'queued' else 'failed' end,
+    outcome = case when trigger_kind = 'inbox' and $7 then null else $3 end,
+    finished_at = case when trigger_kind = 'inbox' and $7 then null else now() end,
+    detail = $4, message = $5, http_status = $6,
+    duration_ms = coalesce(duration_ms, extract(epoch from now() - started_at) * 1000)
+  where id = $1 and attempts = $2 and (status = 'running' or status = 'queued' and (duration_ms is null or $3 = 'ok'))
+  returning id, kap_id, trigger_id, started_at, status, attempts
+), trigger as (
+  update kap_triggers t set last_run_at = ended.started_at, last_outcome = $3 from ended
+  where t.id = ended.trigger_id and (t.last_run_at is null or t.last_run_at <= ended.started_at)
+), counted as (
+  insert into kap_usage (kap_id, day, runs, failed_runs)
+  select kap_id, (started_at at time zone 'utc')::date, 1, (status = 'failed')::int from ended where status <> 'queued'
+  on conflict (kap_id, day) do update set runs = kap_usage.runs + 1, failed_runs = kap_usage.failed_runs + excluded.failed_runs
+)
+select case when status = 'queued' then ${addJobSql(
+  mailRunJob,
+  "json_build_object('run_id', id, 'attempt', attempts + 1)",
+  "now() + make_interval(secs => $8)",
+)} end as next_job
+from ended cross join durable`;
 
 /**
- * Takes a queued run (`:id`) to carry out an attempt (`:attempt`). Answers no row when it has been taken, has ended or is gone: so each attempt is begun at most
- * once, however often its job comes.
+ * Takes a queued run (`$1`) to carry out an attempt (`$2`). Answers no row when it has been taken, has ended or is gone: so each attempt is begun at most
+ * once, however often its job comes. A run that waits for its first attempt has none behind it, and so no duration.
  */
 export const beginAttemptSql = `
-update runs set status = 'running', started_at = now(), attempts = :attempt, runtime_id = null, duration_ms = null
-where id = :id and status = 'queued' and attempts in (:attempt, :attempt - 1)
-returning id, kap_id, trigger_id, started_at`;
-
-/** Begins an attempt; null when it is not to be begun. */
-export async function beginAttempt(db: Db, id: string, attempt: number): Promise<Date | null> {
-  const { rows } = await db.raw<{ rows: { started_at: Date }[] }>(beginAttemptSql, { id, attempt } as Record<string, string | number>);
-  return rows[0]?.started_at ?? null;
-}
+update runs set status = 'running', started_at = now(), attempts = $2, runtime_id = null, duration_ms = null
+where id = $1 and status = 'queued' and (attempts = $2 - 1 or attempts = $2 and duration_ms is null)
+returning id, kap_id, trigger_id, started_at, due_at`;
 
 /**
  * Ends an attempt that an earlier delivery of the same job began and no runtime took: the process that had begun it is gone. A mail's run has its next
  * attempt; a schedule's run is over, since nobody can tell whether that process is really gone.
  */
-export async function endAbandoned(db: Db, id: string, attempt: number): Promise<void> {
-  const run: { id: string } | undefined = await db("runs")
+export async function endAbandoned(postgres: Postgres, id: string, attempt: number): Promise<void> {
+  const run: { id: string } | undefined = await postgres
+    .knex("runs")
     .where({ id, attempts: attempt, status: "running" })
     .whereNull("runtime_id")
     .first("id");
-  if (run) await endAttempt(db, { id, attempt, outcome: "crashed", detail: "the platform was restarted before a runtime took the run" });
+  if (run)
+    await endAttempt(postgres, { id, attempt, outcome: "crashed", detail: "the platform was restarted before a runtime took the run" });
 }

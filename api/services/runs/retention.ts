@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { addJob, type JobHandlers } from "#platform/jobs.ts";
+import { addJob, type JobHandlers, recurringJob } from "#platform/jobs.ts";
 import type { Db } from "#platform/postgres.ts";
 import type { Deps } from "../../deps.ts";
 import { crashLostRuns, requeueStranded } from "./crash.ts";
@@ -21,26 +21,22 @@ export async function ensureSweeps(db: Db): Promise<void> {
   await addJob(db, retentionJob, {}, { key: retentionJob });
 }
 
-/** The sweeps: each puts its next round into the queue first, so that a round that fails does not end them. */
+/** The sweeps. */
 export function sweepJobs(deps: Deps): JobHandlers {
-  const again = (name: string, seconds: number): Promise<void> =>
-    addJob(deps.db, name, {}, { key: name, runAt: new Date(Date.now() + seconds * 1_000), maxAttempts: 1 });
   return {
-    async [sweepJob]() {
-      await again(sweepJob, sweepSeconds);
-      const lost = await crashLostRuns(deps.db, deps.config);
+    [sweepJob]: recurringJob(deps, sweepJob, sweepSeconds, async () => {
+      const lost = await crashLostRuns(deps.postgres, deps.config);
       if (lost > 0) deps.log.warn({ runs: lost }, "runs whose runtime went away were marked crashed");
       await requeueStranded(deps.db);
-    },
-    async [retentionJob]() {
-      await again(retentionJob, retentionSeconds);
+    }),
+    [retentionJob]: recurringJob(deps, retentionJob, retentionSeconds, async () => {
       await expirePayloads(deps);
       await dropOldRuns(deps);
       await dropOldMails(deps);
       await dropOrphanedMails(deps);
       await dropUnfinishedUploads(deps);
       await measureStorage(deps);
-    },
+    }),
   };
 }
 

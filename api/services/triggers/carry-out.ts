@@ -49,7 +49,7 @@ const endTries = 6;
 export async function endAttemptSurely(deps: Deps, end: Omit<AttemptEnd, "outcome"> & { outcome: string }): Promise<void> {
   for (let attempt = 1; ; attempt++) {
     try {
-      await endAttempt(deps.db, { ...end, outcome: outcomeOf(end.outcome) });
+      await endAttempt(deps.postgres, { ...end, outcome: outcomeOf(end.outcome) });
       return;
     } catch (error) {
       if (attempt === endTries) throw error;

@@ -1,4 +1,4 @@
-import { addJob } from "#platform/jobs.ts";
+import { addJob, addJobs } from "#platform/jobs.ts";
 import type { Db, Knex } from "#platform/postgres.ts";
 import type { Deps } from "../../deps.ts";
 import { scheduledRunJob } from "../runs/finish.ts";
@@ -88,7 +88,11 @@ async function fireBatch(
     }
   }
   const made = await createRuns(trx, runs);
-  for (const id of made) await addJob(trx, scheduledRunJob, { run_id: id });
+  await addJobs(
+    trx,
+    scheduledRunJob,
+    made.map((id) => ({ run_id: id })),
+  );
   const recorded = await createRuns(trx, missed);
   await trx.raw(
     `update kap_triggers t set next_run_at = x.next_run_at from jsonb_to_recordset(?::jsonb) as x(id uuid, next_run_at timestamptz) where t.id = x.id`,

@@ -1,33 +1,39 @@
 import type { Deps } from "../../deps.ts";
 import { invoke } from "../../gateway/invoke.ts";
-import { beginAttempt, endAbandoned } from "../runs/finish.ts";
-import type { RunRow } from "../runs/run-row.ts";
+import { beginAttemptSql, endAbandoned } from "../runs/finish.ts";
 import { endAttemptSurely, outcomeOfFailure } from "./carry-out.ts";
 import { type Runnable, refusalToRun } from "./runnable.ts";
+
+interface ScheduledRun extends Runnable {
+  kap_id: string;
+  trigger_id: string;
+  /** The time it stands for. */
+  scheduled_at: Date;
+}
+
+/** A schedule's run has one attempt. */
+const attempt = 1;
+
+/** Takes the run, durably (the pool's commits do not wait for the disk): what may have been carried out is not carried out again. And reads all it needs. */
+const begin = `
+with durable as (select set_config('synchronous_commit', 'on', true)), begun as (${beginAttemptSql})
+select r.kap_id, r.trigger_id, coalesce(r.due_at, r.started_at) as scheduled_at, k.slug, k.state, k.disabled, t.deleted_at as trigger_deleted_at
+from begun r cross join durable join kaps k on k.id = r.kap_id
+left join kap_triggers t on t.id = r.trigger_id`;
 
 /**
  * Carries out a schedule's queued run: at most once, since whoever takes it from the queue is the only one. Ends when the run has ended; how it ended
  * is in its row.
  */
 export async function carryOutSchedule(deps: Deps, runId: string, isRedelivered: boolean): Promise<void> {
-  const run: (RunRow & Runnable) | undefined = await deps
-    .db("runs")
-    .join("kaps", "kaps.id", "runs.kap_id")
-    .leftJoin("kap_triggers", "kap_triggers.id", "runs.trigger_id")
-    .where("runs.id", runId)
-    .first("runs.*", "kaps.slug", "kaps.state", "kaps.disabled", "kap_triggers.deleted_at as trigger_deleted_at");
-  if (!run || run.trigger_id === null) return;
-  const startedAt = await beginAttempt(deps.db, run.id, 1);
-  if (startedAt === null) return isRedelivered ? endAbandoned(deps.db, run.id, 1) : undefined;
-  const refusal = refusalToRun(run);
+  const { rows } = await deps.postgres.hot.query<ScheduledRun>({ name: "scheduled-run-begin", text: begin, values: [runId, attempt] });
+  const run = rows[0];
+  if (!run) return isRedelivered ? endAbandoned(deps.postgres, runId, attempt) : undefined;
+  const { kap_id: kapId, trigger_id: triggerId, scheduled_at: scheduledAt } = run;
   const result =
-    refusal ??
-    (await invoke(deps, {
-      kapId: run.kap_id,
-      triggerId: run.trigger_id,
-      runId: run.id,
-      kind: "schedule",
-      scheduledAt: run.due_at ?? startedAt,
-    }).catch((error: unknown) => outcomeOfFailure(deps, error)));
-  await endAttemptSurely(deps, { id: run.id, attempt: 1, outcome: result.outcome, detail: result.detail });
+    refusalToRun(run) ??
+    (await invoke(deps, { kapId, triggerId, runId, attempt, kind: "schedule", scheduledAt }).catch((error: unknown) =>
+      outcomeOfFailure(deps, error),
+    ));
+  await endAttemptSurely(deps, { id: runId, attempt, outcome: result.outcome, detail: result.detail });
 }

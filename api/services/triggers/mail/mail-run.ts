@@ -18,6 +18,7 @@ interface MailRun extends Runnable {
   /** Of a small mail. */
   bytes: Buffer | null;
   envelope: { from: string; remote_address: string; helo: string } | null;
+  has_secrets: boolean;
 }
 
 /** How an attempt ended; `final` when another one would end the same way. */
@@ -45,7 +46,8 @@ export async function closeMailReader(deps: Deps): Promise<void> {
 /** Takes the attempt and reads all it needs. */
 const begin = `
 with begun as (${beginAttemptSql})
-select r.id, r.kap_id, r.trigger_id, k.slug, k.state, k.disabled, t.deleted_at as trigger_deleted_at, t.auto_replies, p.envelope, p.object_key, b.bytes
+select r.id, r.kap_id, r.trigger_id, k.slug, k.state, k.disabled, t.deleted_at as trigger_deleted_at, t.auto_replies, p.envelope, p.object_key, b.bytes,
+       exists (select from kap_secret_names n where n.kap_id = k.id) as has_secrets
 from begun r join kaps k on k.id = r.kap_id
 left join kap_triggers t on t.id = r.trigger_id
 left join run_payloads p on p.run_id = r.id
@@ -56,14 +58,14 @@ left join mail_bytes b on b.object_key = p.object_key`;
  * attempt from the queue is the only one; a failed attempt has its next one from the queue too.
  */
 export async function carryOutMail(deps: Deps, runId: string, attempt: number, isRedelivered: boolean): Promise<void> {
-  const { rows } = await deps.db.raw<{ rows: MailRun[] }>(begin, { id: runId, attempt } as Record<string, string | number>);
+  const { rows } = await deps.postgres.hot.query<MailRun>({ name: "mail-run-begin", text: begin, values: [runId, attempt] });
   const run = rows[0];
-  if (!run) return isRedelivered ? endAbandoned(deps.db, runId, attempt) : undefined;
-  const end = await carryOut(deps, run).catch((error: unknown) => outcomeOfFailure(deps, error));
+  if (!run) return isRedelivered ? endAbandoned(deps.postgres, runId, attempt) : undefined;
+  const end = await carryOut(deps, run, attempt).catch((error: unknown) => outcomeOfFailure(deps, error));
   await endAttemptSurely(deps, { id: run.id, attempt, ...end });
 }
 
-async function carryOut(deps: Deps, run: MailRun): Promise<End> {
+async function carryOut(deps: Deps, run: MailRun, attempt: number): Promise<End> {
   const refusal = refusalToRun(run);
   if (refusal) return { ...refusal, final: true };
   if (run.object_key === null || run.envelope === null || run.trigger_id === null) {
@@ -83,8 +85,10 @@ async function carryOut(deps: Deps, run: MailRun): Promise<End> {
     if (!(error instanceof UnreadableMail)) throw error;
     return { outcome: "refused", detail: error.message, final: !error.again };
   }
-  await keepPayload(deps, run, mail);
+  const secrets = run.has_secrets ? await effectiveSecrets(deps.db, deps.keyring, run.kap_id) : {};
+  const payload = JSON.stringify(payloadOf(mail.head, secrets));
   if (mail.isAutomatic && !run.auto_replies) {
+    await keepPayload(deps, run.id, payload);
     return {
       outcome: "refused",
       detail: "the mail is an automatic reply or a bounce",
@@ -96,16 +100,14 @@ async function carryOut(deps: Deps, run: MailRun): Promise<End> {
     kapId: run.kap_id,
     triggerId: run.trigger_id,
     runId: run.id,
+    attempt,
     kind: "inbox",
+    payload,
     mail: () => Buffer.from(mail.frame.buffer, mail.frame.byteOffset, mail.frame.byteLength),
   });
 }
 
 /** Keeps what the run was given; a payload whose time is over meanwhile stays gone. */
-async function keepPayload(deps: Deps, run: MailRun, mail: ReadMail): Promise<void> {
-  const secrets = await effectiveSecrets(deps.db, deps.keyring, run.kap_id);
-  await deps
-    .db("run_payloads")
-    .where({ run_id: run.id, object_key: run.object_key })
-    .update({ payload: JSON.stringify(payloadOf(mail.head, secrets)) });
+async function keepPayload(deps: Deps, runId: string, payload: string): Promise<void> {
+  await deps.db("run_payloads").where({ run_id: runId }).whereNotNull("object_key").update({ payload });
 }

@@ -57,11 +57,21 @@ export function refusalOf(inbox: Inbox, address: string, mailsPerHour: number): 
   if (inbox.state === "deleted") return { code: 550, message: `The mailbox ${address} was deleted.` };
   if (inbox.state === "disabled") {
     const { by, at, reason } = inbox.disabled ?? { by: { name: "a member" }, at: "some time", reason: "no reason was given" };
-    return { code: 550, message: `The mailbox ${address} was disabled by ${by.name} at ${at}: ${reason}`.replace(/[\r\n]+/g, " ") };
+    return { code: 550, message: replyText(`The mailbox ${address} was disabled by ${by.name} at ${at}: ${reason}`) };
   }
   if (inbox.trigger_id === null) return { code: 550, message: `The mailbox ${address} takes no mail: its kap has no inbox trigger.` };
   if (!inbox.enabled) return { code: 450, message: `The mailbox ${address} is paused; please try again later.` };
   if (inbox.is_full)
     return { code: 452, message: `The mailbox ${address} has had its ${mailsPerHour} mails of this hour; please try again later.` };
   return null;
+}
+
+/** A reply's line has at most 512 bytes (RFC 5321 §4.5.3.1.5); its code, its status and its end take 12 of them. */
+const maxReplyBytes = 500;
+
+/** A text of people's own words as one line of a reply, cut where it is too long. */
+function replyText(text: string): string {
+  const bytes = Buffer.from(text.replace(/[\r\n]+/g, " "));
+  if (bytes.length <= maxReplyBytes) return bytes.toString();
+  return `${new TextDecoder().decode(bytes.subarray(0, maxReplyBytes - 3), { stream: true })}…`;
 }

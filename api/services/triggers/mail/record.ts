@@ -1,3 +1,4 @@
+import pg from "pg";
 import { newId } from "#platform/ids.ts";
 import { addJobSql } from "#platform/jobs.ts";
 import type { PoolClient } from "#platform/postgres.ts";
@@ -80,10 +81,10 @@ export async function recordMail(
     deps.config.payloadDays,
     deps.config.mailsPerHour,
   ];
-  const judged = await durably(deps, async (client) => {
-    // One mail at a time per kap: so the hour's count is exact on all replicas. In order, so that no two wait for each other; in a statement of its own, so that the next one
-    // sees what the mail before it has written.
-    await client.query({ name: "mail-locks", text: locks, values: [kapIds] });
+  // One mail at a time per kap: so the hour's count is exact on all replicas. In order, so that no two wait for each other; in a statement of its own, so that the next one
+  // sees what the mail before it has written.
+  const locks = kapIds.map((id) => `select pg_advisory_xact_lock(hashtextextended(${pg.escapeLiteral(`mail ${id}`)}, 4207011003))`);
+  const judged = await durably(deps, locks, async (client) => {
     const { rows } = await client.query<Judged>({ name: "mail-accept", text: statement, values });
     return new Map(rows.map((row) => [row.kap_id, row]));
   });
@@ -100,14 +101,16 @@ export async function recordMail(
   return { accepted };
 }
 
-const locks = "select pg_advisory_xact_lock(hashtextextended('mail ' || id, 4207011003)) from unnest($1::text[]) as id";
-
 /** Connections of the gateway's pool that mails may hold at once: calls of kaps come first. */
 const atOnce = 4;
 const turns = new WeakMap<object, { free: number; waiting: (() => void)[] }>();
 
-/** A transaction on prepared statements. Commits of the pool do not wait for the disk; this one does. */
-async function durably<T>({ postgres }: Pick<Deps, "postgres">, work: (client: PoolClient) => Promise<T>): Promise<T> {
+/** A transaction on prepared statements, after `first`, which go with its begin. Commits of the pool do not wait for the disk; this one does. */
+async function durably<T>(
+  { postgres }: Pick<Deps, "postgres">,
+  first: readonly string[],
+  work: (client: PoolClient) => Promise<T>,
+): Promise<T> {
   const turn = turns.get(postgres) ?? { free: atOnce, waiting: [] };
   turns.set(postgres, turn);
   if (turn.free > 0) turn.free -= 1;
@@ -115,7 +118,7 @@ async function durably<T>({ postgres }: Pick<Deps, "postgres">, work: (client: P
   try {
     const client = await postgres.hot.connect();
     try {
-      await client.query("begin; set local synchronous_commit = on");
+      await client.query(["begin", "set local synchronous_commit = on", ...first].join("; "));
       const result = await work(client);
       await client.query("commit");
       client.release();
