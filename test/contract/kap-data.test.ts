@@ -1,4 +1,7 @@
 import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { readdir, readlink } from "node:fs/promises";
+import { connect } from "node:net";
 import { Readable } from "node:stream";
 import pg from "pg";
 import { extract } from "tar-stream";
@@ -6,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createTestDatabase } from "../harness/database.ts";
 import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
 import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
+import { until } from "../harness/wait.ts";
 
 let platform: TestPlatform;
 let org: TestOrg;
@@ -137,6 +141,25 @@ describe("tables and rows", () => {
     expect((await org.call({ method: "POST", path: path(), body: [1] })).status).toBe(422);
   });
 
+  test("a value that is not of its column's type is 422 naming it, also beside a key that is there; beside one that is not, 404", async () => {
+    const { id } = (await rows(`insert into "It""em" (size) values (1) returning id`))[0] as { id: number };
+    for (const body of [{ size: "many" }, { size: "99999999999" }]) {
+      const answer = await org.call({ method: "PUT", path: path(`/${id}`), body });
+      expect(answer.status, answer.text).toBe(422);
+      expect(answer.json<{ error: { message: string } }>().error.message).toContain(body.size);
+    }
+    for (const key of ["/0", "/abc"]) expect((await org.call({ method: "PUT", path: path(key), body: { size: "many" } })).status).toBe(404);
+    await org.call({ method: "DELETE", path: path(`/${id}`) });
+  });
+
+  test("a primary key of one column is one although its index includes others", async () => {
+    await query("create table covered (id int, size int, primary key (id) include (size))");
+    await query("insert into covered values (1, 2)");
+    const covered = `${base}/db/tables/covered/rows/1`;
+    expect((await org.call({ path: covered })).json()).toEqual({ id: 1, size: 2 });
+    expect((await org.call({ method: "PUT", path: covered, body: { size: 3 } })).json()).toEqual({ id: 1, size: 3 });
+  });
+
   test("names that try to leave the statement stay names", async () => {
     expect((await org.call({ path: `${base}/db/tables/${encodeURIComponent('pairs"; drop table pairs; --')}/rows` })).status).toBe(404);
     expect((await org.call({ method: "POST", path: path(), body: { 'name") values (1); drop table pairs; --': 1 } })).status).toBe(422);
@@ -208,6 +231,32 @@ describe("the file store", () => {
     await org.call({ method: "DELETE", path: object("most") });
   });
 
+  test("a key that is no UTF-8 is 400, and not the key of another", async () => {
+    for (const key of ["%ff", "a%c3", "%ed%a0%80"]) {
+      const answer = await org.call({ method: "PUT", path: `${base}/store/files/object?key=${key}`, body: "x" });
+      expect([answer.status, answer.json<{ error: { code: string } }>().error.code]).toEqual([400, "BAD_REQUEST"]);
+    }
+  });
+
+  test.each(["content-length: 41943040", "transfer-encoding: chunked"])(
+    "who sends too much without pausing reads the 413, %s",
+    async (framing) => {
+      const socket = connect(platform.platform.port, "127.0.0.1");
+      const broken = new Promise<string>((resolve) => socket.once("error", (error) => resolve(error.message)));
+      const answered = new Promise<string>((resolve) => socket.once("data", (data) => resolve(data.toString())));
+      const fields = ["PUT", object("much"), "HTTP/1.1\r\nhost:", platform.host(org.slug), "\r\nauthorization: Bearer", org.session];
+      socket.write(`${fields.join(" ")}\r\nx-service-client: tests\r\n${framing}\r\n\r\n`);
+      const part = Buffer.concat([Buffer.from("100000\r\n"), Buffer.alloc(1024 * 1024), Buffer.from("\r\n")]);
+      // The answer is read after all has been written, as by a client that does one after the other.
+      socket.pause();
+      for (let sent = 0; sent < 39 && !socket.destroyed; sent++)
+        if (!socket.write(part)) await Promise.race([once(socket, "drain"), broken]);
+      socket.resume();
+      expect(await Promise.race([answered, broken])).toMatch(/^HTTP\/1\.1 413 /);
+      socket.destroy();
+    },
+  );
+
   test("all files come as one tar that any tar reads, in order, with their bytes", async () => {
     const keys = Array.from({ length: 30 }, (_, n) => `tar/${String(n).padStart(2, "0")}-${"é".repeat(n * 4)}`);
     for (const key of keys)
@@ -229,6 +278,26 @@ describe("the file store", () => {
     Readable.from([answer.bytes]).pipe(reader);
     await once(reader, "finish");
     expect(entries).toEqual(keys.map((key) => [key, key.repeat(50)]));
+  });
+});
+
+describe.skipIf(!existsSync("/proc/self/fd"))("files of the store that are open", () => {
+  const opened = async (): Promise<string[]> => {
+    const links = (await readdir("/proc/self/fd")).map((fd) => readlink(`/proc/self/fd/${fd}`).catch(() => ""));
+    return (await Promise.all(links)).filter((path) => path.includes(`/kap-${kap.id.replaceAll("-", "")}/`));
+  };
+  test("are closed again when nobody reads the tar they are for: a HEAD, and a download that its client leaves", async () => {
+    const path = `/v1/kaps/${kap.id}/store/files`;
+    for (const name of ["one", "two"])
+      await org.call({ method: "PUT", path: `${path}/object?key=open/${name}`, body: Buffer.alloc(8 * 1024 * 1024) });
+    for (let n = 0; n < 20; n++) expect((await org.call({ method: "HEAD", path: `${path}/export` })).status).toBe(200);
+    for (const download of [`${path}/export`, `/v1/kaps/${kap.id}/export`, `${path}/object?key=open/one`]) {
+      const socket = connect(platform.platform.port, "127.0.0.1");
+      socket.write(`GET ${download} HTTP/1.1\r\nhost: ${platform.host(org.slug)}\r\nauthorization: Bearer ${org.session}\r\n\r\n`);
+      await once(socket, "data");
+      socket.destroy();
+    }
+    await until(async () => (await opened()).length === 0, { what: "the files being closed" });
   });
 });
 

@@ -1,4 +1,7 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { once } from "node:events";
+import { type IncomingMessage, request } from "node:http";
+import { text } from "node:stream/consumers";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Answer } from "../harness/http.ts";
 import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
 import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
@@ -22,7 +25,7 @@ export default async (request) => {
 };`;
 
 beforeAll(async () => {
-  platform = await startTestPlatform({ KAPSTONE_KAP_DATABASE_MB: "2" });
+  platform = await startTestPlatform({ KAPSTONE_KAP_DATABASE_MB: "2", KAPSTONE_KAP_STORE_MB: "2" });
   org = await signUpOrg(platform);
   kap = await org.createKap(program);
   data = `/v1/orgs/${org.id}/kaps/${kap.id}`;
@@ -163,4 +166,40 @@ test("deleted rows give their space back with VACUUM FULL, from which on it work
   expect(await inProgram("vacuum full notes")).not.toHaveProperty("code");
   expect(await inProgram("insert into notes (text) values ('again')")).toMatchObject({ row_count: 1 });
   await until(async () => (await query("insert into notes (text) values ('again')")).status === 200);
+});
+
+describe("the file store", () => {
+  /** A put that tells its body's length, or, chunked, does not; answers as `codeOf` does. */
+  async function put(key: string, bytes: number, isChunked = false): Promise<string> {
+    const path = `${data}/store/files/object?key=${key}`;
+    if (!isChunked) return codeOf(await org.call({ method: "PUT", path, body: Buffer.alloc(bytes) }));
+    const headers = { host: platform.host(org.slug), authorization: `Bearer ${org.session}`, "x-service-client": "tests" };
+    const sent = request({ host: "127.0.0.1", port: platform.platform.port, method: "PUT", path, headers });
+    sent.write(Buffer.alloc(bytes));
+    sent.end();
+    const [answer] = (await once(sent, "response")) as [IncomingMessage];
+    const body = await text(answer);
+    return `${answer.statusCode} ${answer.statusCode === 200 ? "" : JSON.parse(body).error.code}`;
+  }
+  const keys = async (): Promise<string[]> =>
+    (await org.call({ path: `${data}/store/files` })).json<{ files: { key: string }[] }>().files.map(({ key }) => key);
+
+  const refusal = "422 QUOTA_EXCEEDED";
+
+  test("is filled to its size, by a body that tells its length and one that does not; one byte more is 422 QUOTA_EXCEEDED and leaves nothing", async () => {
+    expect(await put("half", limit / 2)).toBe("200 ");
+    for (const isChunked of [false, true]) expect(await put("more", limit / 2 + 1, isChunked)).toBe(refusal);
+    expect(await keys()).toEqual(["half"]);
+    expect(await put("other", limit / 2, true)).toBe("200 ");
+    for (const isChunked of [false, true]) expect(await put("more", 1, isChunked)).toBe(refusal);
+  });
+
+  test("full, takes a file in place of one as large, and at once what a delete has made room for", async () => {
+    expect(await put("half", limit / 2)).toBe("200 ");
+    expect(await put("other", limit / 2, true)).toBe("200 ");
+    expect(await put("half", limit / 2 + 1)).toBe(refusal);
+    expect((await org.call({ method: "DELETE", path: `${data}/store/files/object?key=half` })).status).toBe(200);
+    expect(await put("third", limit / 2)).toBe("200 ");
+    expect(await keys()).toEqual(["other", "third"]);
+  });
 });

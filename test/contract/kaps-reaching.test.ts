@@ -189,6 +189,8 @@ describe("audience", () => {
     "@-a.example",
     "a b@example.com",
     "ann@example.com,bob@example.com",
+    "ann\u0001@example.com",
+    "ann\ud800@example.com",
   ])("%j is no entry: 422", async (entry) => {
     const answer = await put(made.kap.id, { audience: "invited", invited: ["ok@example.com", entry], base_revision: 1 });
     expect(codeOf(answer)).toBe("422 VALIDATION_FAILED");

@@ -4,7 +4,7 @@ import { diffFiles } from "../../api/services/kaps/diff.ts";
 import { saveFiles } from "../../api/services/kaps/save.ts";
 import { newId } from "../../platform/ids.ts";
 import type { ServiceApp } from "./auth-app.ts";
-import { type Author, author, codeOf, filesOf, program, startKapsApp, type VersionBody } from "./kaps-app.ts";
+import { type Author, author, type Created, codeOf, filesOf, program, startKapsApp, type VersionBody } from "./kaps-app.ts";
 
 let app: ServiceApp;
 let me: Author;
@@ -57,6 +57,9 @@ test("type errors come back as diagnostics; with strict=true they refuse, and no
   const read = (await me.call("GET", `/kaps/${kap.id}/versions/${body.version.id}`)).json<{ diagnostics: object[] }>();
   expect(read.diagnostics).toEqual(body.diagnostics);
   expect(codeOf(await me.save(kap.id, body.version.id, wrong, {}, "?strict=perhaps"))).toBe("422 VALIDATION_FAILED");
+  const first = { name: "Strict", main_file: "main.ts", files: filesOf(wrong) };
+  expect(codeOf(await me.call("POST", "/kaps?strict=true", first))).toBe("422 BUILD_FAILED");
+  expect((await me.call("POST", "/kaps", first)).json<Created>().diagnostics).toEqual(body.diagnostics);
 });
 
 test("a save that does not compile changes nothing", async () => {

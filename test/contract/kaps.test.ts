@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { asRefusal } from "../../api/http/serve.ts";
 import { type ServiceApp, signUp } from "./auth-app.ts";
 import { type Author, author, authorOf, type Created, codeOf, type KapBody, program, startKapsApp } from "./kaps-app.ts";
 
@@ -82,6 +83,8 @@ describe("creating", () => {
     expect(first.kap.slug).toBe("same-name");
     expect(second.kap.slug).toMatch(/^same-name-[0-9a-z]{6}$/);
     expect((await me.create({ name: "API" })).kap.slug).toMatch(/^api-[0-9a-z]{6}$/);
+    const likeAnId = await me.create({ name: "a0000000-0000-7000-8000-000000000000" });
+    expect((await me.call("GET", `/kaps/${likeAnId.kap.slug}`)).json<Created>().kap.id).toBe(likeAnId.kap.id);
     expect((await me.create({ name: "日本" })).kap.slug).toMatch(/^kap(-[0-9a-z]{6}|-kap)?$/);
     expect((await me.create({ name: "7 Zwerge für Ä" })).kap.slug).toMatch(/^kap-7-zwerge-fur-a/);
     const many = await Promise.all(Array.from({ length: 20 }, () => me.create({ name: "Crowd" })));
@@ -102,6 +105,8 @@ describe("creating", () => {
     ["an unknown field", { colour: "red" }, "colour"],
     ["no name", { name: " " }, "name"],
     ["a name of 201 characters", { name: "x".repeat(201) }, "name"],
+    ["a name of two lines", { name: "one\ntwo" }, "name"],
+    ["a name that is no Unicode", { name: "half \ud800" }, "name"],
     ["a main file that is not there", { main_file: "other.ts" }, "main_file"],
     ["a main file that is no program", { main_file: "a.txt", files: [{ path: "a.txt", content: "" }] }, "main_file"],
     ["no files", { files: [] }, "files"],
@@ -134,6 +139,13 @@ describe("creating", () => {
     const answer = await me.call("POST", "/kaps", body);
     expect(codeOf(answer)).toBe("422 VALIDATION_FAILED");
     expect(answer.json<{ error: { details: { path: string }[] } }>().error.details.map((detail) => detail.path)).toContain(path);
+  });
+
+  test("text that PostgreSQL cannot store is 422 also where no rule of a field has found it", async () => {
+    for (const text of ["half \ud800", "a\0b"]) {
+      const error: unknown = await app.deps.db.raw("select ?::jsonb", [JSON.stringify(text)]).catch((thrown: unknown) => thrown);
+      expect(asRefusal(error)).toMatchObject({ status: 422, code: "VALIDATION_FAILED" });
+    }
   });
 
   test("200 files are a version, 201 are not", async () => {
@@ -200,10 +212,36 @@ describe("who may", () => {
     expect((await rename({ "x-service-client": "x".repeat(128) })).status).toBe(200);
   });
 
+  test("X-Service-Client is counted in bytes, and told as it was written", async () => {
+    const { kap, version } = await me.create();
+    const save = (client: string, base: string) =>
+      me.call(
+        "PUT",
+        `/kaps/${kap.id}/files`,
+        { base_version_id: base, files: [{ path: "main.ts", content: program }] },
+        { "x-service-client": Buffer.from(client).toString("latin1") },
+      );
+    expect(codeOf(await save(`${"é".repeat(64)}x`, version.id))).toBe("400 CLIENT_HEADER_REQUIRED");
+    const saved = (await save("é".repeat(64), version.id)).json<{ version: { client: string } }>();
+    expect(saved.version.client).toBe("é".repeat(64));
+  });
+
+  test("the host of shares answers nothing of the API", async () => {
+    const { kap } = await me.create();
+    const path = `/v1/orgs/${me.org.slug}/kaps/${kap.id}`;
+    for (const [host, status] of [
+      ["api.localhost:8080", 200],
+      [`${me.org.slug}.localhost:8080`, 200],
+      ["share.localhost:8080", 404],
+    ] as const) {
+      expect([host, (await app.call({ host, path, headers: me.org.auth })).status]).toEqual([host, status]);
+    }
+  });
+
   test("no credential is 401, another organisation's kap is 404 by id and slug, and so is its organisation", async () => {
     const { kap } = await me.create();
     expect((await app.call({ path: `/v1/orgs/${me.org.slug}/kaps/${kap.id}` })).status).toBe(401);
-    for (const name of [kap.id, kap.slug, "no-such-kap", "00000000-0000-7000-8000-000000000000"]) {
+    for (const name of [kap.id, kap.slug, "no-such-kap", "00000000-0000-7000-8000-000000000000", "a%00b"]) {
       expect(codeOf(await other.call("GET", `/kaps/${name}`))).toBe("404 KAP_NOT_FOUND");
     }
     expect((await app.call({ path: `/v1/orgs/${me.org.slug}/kaps`, headers: other.org.auth })).status).toBe(404);
@@ -289,7 +327,8 @@ describe("a kap's life", () => {
   test("disabling needs a reason, tells who, when and why, and survives deletion", async () => {
     const { kap } = await me.create();
     expect(codeOf(await me.call("POST", `/kaps/${kap.id}/disable`, {}))).toBe("422 VALIDATION_FAILED");
-    expect(codeOf(await me.call("POST", `/kaps/${kap.id}/disable`, { reason: "  " }))).toBe("422 VALIDATION_FAILED");
+    for (const reason of ["  ", "x".repeat(1_001), "a\0b", "half \ud800"])
+      expect(codeOf(await me.call("POST", `/kaps/${kap.id}/disable`, { reason }))).toBe("422 VALIDATION_FAILED");
     const off = (await me.call("POST", `/kaps/${kap.id}/disable`, { reason: "leaks" })).json<{ kap: KapBody }>().kap;
     expect(off).toMatchObject({ state: "disabled", disabled: { by: { name: "Olga Owner" }, reason: "leaks", at: expect.any(String) } });
     const again = await me.call("POST", `/kaps/${kap.id}/disable`, { reason: "more" });

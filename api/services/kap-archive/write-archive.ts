@@ -88,7 +88,11 @@ async function addFiles(tar: Pack, deps: Deps, bucket: string, signal: AbortSign
       pax: { [contentTypeRecord]: object.contentType },
     };
     const measure = measuring();
-    await pipeline(object.body, measure.through, tar.entry(header), { signal });
+    try {
+      await pipeline(object.body, measure.through, tar.entry(header), { signal });
+    } finally {
+      object.body.destroy(); // a tar whose reader has left takes no entry, and the object's file must not stay open
+    }
     checksums.push([listed.key, measure.result().sha256]);
   }
   return Object.fromEntries(checksums);

@@ -21,21 +21,27 @@ function isReadOnly(caller: Caller): boolean {
   return caller.kind === "store_token" && !caller.scopes.includes("db.write");
 }
 
-const badKeyStates = new Set(["22P02", "22003", "22007", "22008"]);
+const badValueStates = new Set(["22P02", "22003", "22007", "22008"]);
 
-/** A key that is not of the key's type names no row. */
-async function byKey(table: string, key: string, run: () => Promise<SqlResult>): Promise<Record<string, unknown>> {
-  let found: SqlResult;
-  try {
-    found = await run();
-  } catch (error) {
-    const details = error instanceof Refusal ? (error.options.details as { sqlstate?: string } | null | undefined) : undefined;
-    if (details?.sqlstate && badKeyStates.has(details.sqlstate)) throw rowNotFound(table, key);
-    throw error;
-  }
+/** Whether PostgreSQL found a parameter's text to be no value of its type. */
+function isBadValue(error: unknown): boolean {
+  const details = error instanceof Refusal ? (error.options.details as { sqlstate?: string } | null | undefined) : undefined;
+  return details?.sqlstate !== undefined && badValueStates.has(details.sqlstate);
+}
+
+/** The one row that a statement answers; 404 when there is none. */
+function firstOf(found: SqlResult, table: string, key: string): Record<string, unknown> {
   const first = found.rows[0];
   if (!first) throw rowNotFound(table, key);
   return first;
+}
+
+/** The row of a key. One that is not of the key's type names no row. */
+async function byKey(table: string, key: string, run: () => Promise<SqlResult>): Promise<Record<string, unknown>> {
+  const found = await run().catch((error: unknown) => {
+    throw isBadValue(error) ? rowNotFound(table, key) : error;
+  });
+  return firstOf(found, table, key);
 }
 
 /** The relational database of a kap, as its own role (spec 3 §4 B). */
@@ -128,11 +134,19 @@ export const dbRoutes: Route[] = [
       const names = Object.keys(body);
       if (names.length === 0) throw invalid({ path: "", message: "names no column: send the columns to change" });
       const set = names.map((name, index) => `${identifier(name)} = $${index + 1}`).join(", ");
-      const sql = `update ${identifier(table)} set ${set} where ${identifier(column)} = $${names.length + 1} returning *`;
-      return {
-        status: 200,
-        body: await byKey(table, key, () => runAsKap(deps, kap, sql, [...Object.values(body), key], { readOnly: false })),
-      };
+      const [from, keyName] = [identifier(table), identifier(column)];
+      const sql = `update ${from} set ${set} where ${keyName} = $${names.length + 1} returning *`;
+      try {
+        return {
+          status: 200,
+          body: firstOf(await runAsKap(deps, kap, sql, [...Object.values(body), key], { readOnly: false }), table, key),
+        };
+      } catch (error) {
+        // The key or one of the values is none of its type: whether it is the key, reading by it tells.
+        if (isBadValue(error))
+          await byKey(table, key, () => runAsKap(deps, kap, `select * from ${from} where ${keyName} = $1`, [key], { readOnly: true }));
+        throw error;
+      }
     },
   }),
   ...dataRoutes({

@@ -1,4 +1,5 @@
-import type { Readable } from "node:stream";
+import type { IncomingMessage } from "node:http";
+import { finished, PassThrough, type Readable } from "node:stream";
 import { z } from "zod";
 import { defaultContentType, NoSuchBucket, ObjectTooLarge } from "#platform/objects/store.ts";
 import { storeObjectBytes } from "../../gateway/limits.ts";
@@ -9,7 +10,7 @@ import { dataRoutes } from "./data-route.ts";
 import { listAll, tarOf } from "./file-tar.ts";
 import { checkObjectKey } from "./object-key.ts";
 import { readRange } from "./range.ts";
-import { checkStoreQuota } from "./store-quota.ts";
+import { countStored, roomFor, storeFull } from "./store-quota.ts";
 
 const keyQuery = z.object({ key: z.string() });
 const fileEntry = z.object({ key: z.string(), size: z.number().int(), last_modified: z.date(), etag: z.string() });
@@ -22,6 +23,16 @@ function fileNotFound(key: string): Refusal {
 function attachment(key: string): string {
   const name = key.split("/").filter(Boolean).at(-1) ?? "file";
   return `attachment; filename="${name.replace(/[^\x20-\x7e]|["\\]/g, "_")}"; filename*=UTF-8''${encodeURIComponent(name).replace(/['()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`)}`;
+}
+
+/** A body as the store reads it, and destroys it. One of unknown length may turn out too large: its request is spared, so that its refusal reaches the client. */
+function bodyOf(request: IncomingMessage, declaredBytes: number | null): Readable {
+  if (declaredBytes !== null) return request;
+  const body = new PassThrough();
+  finished(request, { writable: false }, (error) => {
+    if (error) body.destroy(error);
+  });
+  return request.pipe(body);
 }
 
 /** The file store of a kap: list, put, get, delete, and everything as one tar (spec 3 §4 B). */
@@ -53,14 +64,19 @@ export const fileRoutes: Route[] = [
     responses: { 200: { description: "Stored durably", schema: z.object({ stored: z.literal(true), key: z.string() }) } },
     async handler({ deps, resource: kap, query, request, signal }) {
       const key = checkObjectKey(query.key);
-      await checkStoreQuota(deps, kap, Number(request.headers["content-length"] ?? 0));
-      const body: Readable | Buffer = hasBody(request) ? request : Buffer.alloc(0);
+      const declaredBytes = request.headers["transfer-encoding"] === undefined ? Number(request.headers["content-length"] ?? 0) : null;
+      const room = await roomFor(deps, kap, key, declaredBytes);
+      const body = hasBody(request) ? bodyOf(request, declaredBytes) : Buffer.alloc(0);
       const contentType = request.headers["content-type"] ?? defaultContentType;
       try {
-        await deps.objects.put(kap.bucket, key, body, { contentType, maxBytes: storeObjectBytes, signal });
+        const maxBytes = Math.min(storeObjectBytes, room);
+        const { sizeBytes } = await deps.objects.put(kap.bucket, key, body, { contentType, maxBytes, signal });
+        if (declaredBytes === null) countStored(kap.bucket, sizeBytes);
       } catch (error) {
-        if (error instanceof ObjectTooLarge)
+        if (error instanceof ObjectTooLarge) {
+          if (room < storeObjectBytes) throw storeFull(deps.config, room);
           throw refuse("PAYLOAD_TOO_LARGE", `a file is at most ${storeObjectBytes} bytes: send a smaller one`);
+        }
         if (!(error instanceof NoSuchBucket)) throw error;
         await deps.objects.ensureBucket(kap.bucket);
         throw new Refusal(503, "UNAVAILABLE", "the kap's file store was being made: send the file again", {

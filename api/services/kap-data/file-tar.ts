@@ -30,13 +30,17 @@ export async function addObjects(tar: Pack, objects: ObjectStore, bucket: string
   for await (const listed of listAll(objects, bucket)) {
     const object = await objects.get(bucket, listed.key, { signal });
     if (!object) continue;
-    const entry = tar.entry({
-      name: `${folder}${listed.key}`,
-      size: object.sizeBytes,
-      mtime: object.lastModified,
-      type: "file",
-      mode: 0o644,
-    });
-    await pipeline(object.body, entry, { signal });
+    try {
+      const entry = tar.entry({
+        name: `${folder}${listed.key}`,
+        size: object.sizeBytes,
+        mtime: object.lastModified,
+        type: "file",
+        mode: 0o644,
+      });
+      await pipeline(object.body, entry, { signal });
+    } finally {
+      object.body.destroy(); // a tar whose reader has left takes no entry, and the object's file must not stay open
+    }
   }
 }

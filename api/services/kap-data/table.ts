@@ -29,7 +29,7 @@ export async function listTables(deps: Deps, kap: KapRow): Promise<Table[]> {
 export async function keyColumnOf(deps: Deps, kap: KapRow, table: string): Promise<string> {
   const found = await asKap(deps, kap, async (client) => {
     const { rows } = await client.query<{ columns: string[] | null }>(
-      `select (select array_agg(a.attname::text) from kap_catalog.pg_index i join kap_catalog.pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey) where i.indrelid = c.oid and i.indisprimary) as columns
+      `select (select array_agg(a.attname::text) from kap_catalog.pg_index i join kap_catalog.pg_attribute a on a.attrelid = i.indrelid and a.attnum = any((i.indkey::int2[])[0:i.indnkeyatts - 1]) where i.indrelid = c.oid and i.indisprimary) as columns
        from kap_catalog.pg_class c where c.relnamespace = $1::regnamespace and c.relname = $2 and c.relkind in ('r', 'p')`,
       [kap.schema_name, table],
     );

@@ -14,7 +14,7 @@ export function policyOf(kap: KapRow): Policy {
   return { audience: kap.audience, invited: kap.invited, revision: kap.audience_revision };
 }
 
-const mailbox = /^[^\s@"(),:;<>[\\\]]{1,64}@/;
+const mailbox = /^[^\s@"(),:;<>[\\\]\p{Cc}\p{Cs}]{1,64}@/u;
 const domain = /@(?=.{1,253}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 
 /**

@@ -22,6 +22,7 @@ export interface NewKap {
   mainFile: string;
   files: readonly SourceFile[];
   audience: KapRow["audience"];
+  strict: boolean;
 }
 
 export interface CreatedKap {
@@ -45,7 +46,7 @@ export async function createKap(
 ): Promise<CreatedKap> {
   const program = await buildProgram(
     deps,
-    { files: wanted.files, mainFile: wanted.mainFile, strict: false, locked: [], owner: caller.org.id },
+    { files: wanted.files, mainFile: wanted.mainFile, strict: wanted.strict, locked: [], owner: caller.org.id },
     signal,
   );
   const actor = actorOf(caller);

@@ -11,7 +11,7 @@ import { historyPage, idOf } from "./history.ts";
 import { type KapRow, presentKap } from "./kap.ts";
 import { kapBase, loadKap, readers, writers } from "./kap-access.ts";
 import { deleteKap, disableKap, enableKap, recoverKap, renameKap } from "./lifecycle.ts";
-import { answers, bodies, kapPath, orgPath } from "./schema.ts";
+import { answers, bodies, kapPath, orgPath, queries } from "./schema.ts";
 import { findVersion, presentVersion } from "./version.ts";
 
 const page = z.object({ limit: limitQuery(), cursor: cursorQuery });
@@ -44,19 +44,20 @@ export const kapRoutes: readonly Route[] = [
     summary: "Create a kap with its first version",
     description:
       "The kap is born with an enabled request trigger on its main file, a database, a file store and one machine token named default, which is shown once. " +
-      "`audience: public` needs `confirm_public: true`. Type errors do not refuse: they come back as diagnostics.",
+      "`audience: public` needs `confirm_public: true`. Type errors come back as diagnostics, and refuse only with `?strict=true`.",
     access: writers,
     params: orgPath,
+    query: queries.save,
     body: bodies.create,
     responses: { 201: { description: "The kap, its version, its address and its token", schema: answers.created } },
     secretFields: ["bypass_token"],
-    async handler({ deps, caller, client, body, signal }) {
+    async handler({ deps, caller, client, query, body, signal }) {
       if (body.audience === "public" && !body.confirm_public) throw confirmPublicRequired();
       const { kap, version, diagnostics, bypassToken } = await createKap(
         deps,
         caller,
         client,
-        { name: body.name, mainFile: body.main_file, files: body.files, audience: body.audience },
+        { name: body.name, mainFile: body.main_file, files: body.files, audience: body.audience, strict: query.strict },
         signal,
       );
       return {

@@ -1,7 +1,7 @@
 import { isId, newId } from "#platform/ids.ts";
 import type { Db } from "#platform/postgres.ts";
 import { type Actor, actorOf, type Caller } from "../../http/caller.ts";
-import type { Addresses } from "../../http/hosts.ts";
+import { type Addresses, slugPattern } from "../../http/hosts.ts";
 import { Refusal } from "../../http/refusal.ts";
 import { recordAudit } from "../auth/audit.ts";
 
@@ -41,9 +41,12 @@ export function kapNotFound(idOrSlug: string): Refusal {
  * For `load` of every kap route: what a deleted or disabled kap may still do is decided later, by `refuseDeleted` and `refuseDisabled`.
  */
 export async function findKap(db: Db, caller: Caller, idOrSlug: string): Promise<KapRow> {
-  const row: KapRow | undefined = await db("kaps")
-    .where({ org_id: caller.org.id, ...(isId(idOrSlug) ? { id: idOrSlug } : { slug: idOrSlug }) })
-    .first();
+  const named = isId(idOrSlug) ? { id: idOrSlug } : slugPattern.test(idOrSlug) ? { slug: idOrSlug } : null;
+  const row: KapRow | undefined =
+    named &&
+    (await db("kaps")
+      .where({ org_id: caller.org.id, ...named })
+      .first());
   if (
     !row ||
     (caller.workspaceId !== null && row.workspace_id !== caller.workspaceId) ||

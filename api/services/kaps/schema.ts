@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { triggerKinds } from "#platform/trigger-kind.ts";
+import { kapNameText } from "../../http/fields.ts";
 import { fileSetProblems } from "./file-set.ts";
 
 const time = z.iso.datetime();
@@ -124,7 +125,6 @@ export const answers = {
 export const orgPath = z.object({ org_id: z.string() });
 export const kapPath = z.object({ org_id: z.string(), kap_id: z.string() });
 
-const name = z.string().trim().min(1, "must not be empty").max(200, "has at most 200 characters");
 const files = z.array(z.strictObject({ path: z.string(), content: z.string() }));
 
 /** Adds a line for everything that is wrong with the file set. */
@@ -138,7 +138,7 @@ function checkFiles(input: { main_file?: string | undefined; files: { path: stri
 export const bodies = {
   create: z
     .strictObject({
-      name,
+      name: kapNameText,
       main_file: z.string(),
       files,
       audience: audienceName.default("members"),
@@ -147,11 +147,18 @@ export const bodies = {
     .superRefine(checkFiles),
   save: z.strictObject({ base_version_id: uuid, main_file: z.string().optional(), files }).superRefine(checkFiles),
   restore: z.strictObject({ base_version_id: uuid }),
-  rename: z.strictObject({ name }),
-  disable: z.strictObject({ reason: z.string().trim().min(1, "must say why").max(1_000) }),
-  token: z.strictObject({ name }),
+  rename: z.strictObject({ name: kapNameText }),
+  disable: z.strictObject({
+    reason: z
+      .string()
+      .trim()
+      .min(1, "must say why")
+      .max(1_000, "has at most 1,000 characters")
+      .refine((text) => !/[\0\p{Cs}]/u.test(text), "must not hold a NUL character or half of a surrogate pair"),
+  }),
+  token: z.strictObject({ name: kapNameText }),
   storeToken: z.strictObject({
-    name,
+    name: kapNameText,
     scopes: storeScopes
       .min(1, "must name at least one scope")
       .refine((scopes) => new Set(scopes).size === scopes.length, "must name each scope once"),

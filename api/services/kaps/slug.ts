@@ -1,4 +1,5 @@
 import { randomBytes } from "node:crypto";
+import { isId } from "#platform/ids.ts";
 import { reservedSlugs, slugPattern } from "../../http/hosts.ts";
 
 const maxLength = 63; // a DNS label
@@ -26,7 +27,7 @@ export function suffixedSlug(slug: string): string {
   return `${slug.slice(0, maxLength - 7).replace(/-+$/, "")}-${suffix}`;
 }
 
-/** Whether a kap may have this slug. */
+/** Whether a kap may have this slug. One in the form of an id would never be looked for as a slug. */
 export function isAllowedSlug(slug: string): boolean {
-  return slugPattern.test(slug) && !reservedSlugs.has(slug);
+  return slugPattern.test(slug) && !reservedSlugs.has(slug) && !isId(slug);
 }

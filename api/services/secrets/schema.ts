@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { kapNameText } from "../../http/fields.ts";
 
 const group = z.object({ id: z.uuid(), name: z.string() });
 const actor = z.object({ kind: z.string(), id: z.string(), name: z.string() });
@@ -42,5 +43,5 @@ export const bodies = {
       .refine((value) => Buffer.byteLength(value) <= maxValueBytes, `has at most ${maxValueBytes} bytes`)
       .refine((value) => value.isWellFormed(), "must be valid Unicode"),
   }),
-  group: z.strictObject({ name: z.string().trim().min(1, "must not be empty").max(200, "has at most 200 characters") }),
+  group: z.strictObject({ name: kapNameText }),
 } as const;

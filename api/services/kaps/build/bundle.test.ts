@@ -117,6 +117,13 @@ describe("types", () => {
     expect(result).toMatchObject({ ok: true, diagnostics: [] });
   });
 
+  test("a handler may leave its parameters without types", async () => {
+    const main =
+      'import { db } from "kap";\nexport default {\n  async fetch(request, ctx) {\n    const { rows } = await db.query("select 1 as n");\n    await new Promise((resolve) => setTimeout(resolve, 1));\n    return Response.json({ n: rows[0].n, url: request.url });\n  },\n  async email(message: { from; to; subject }, ctx: KapContext) {},\n};\n';
+    const result = await builder.build(program({ "main.ts": main }, { strict: true }));
+    expect(result).toMatchObject({ ok: true, diagnostics: [] });
+  });
+
   test("nothing of the browser's page or of Node is known, and nothing of the last build", async () => {
     await builder.build(program({ "main.ts": "export default 1", "global.d.ts": "declare const leaked: number;" }));
     const result = built(await builder.build(program({ "main.ts": "export default () => [document, process, Buffer, leaked]" })));

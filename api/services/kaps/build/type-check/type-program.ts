@@ -40,6 +40,7 @@ const baseOptions: ts.CompilerOptions = {
   types: [],
   jsx: ts.JsxEmit.ReactJSX,
   strict: true,
+  noImplicitAny: false, // a handler may leave its parameters without types, as that of decided §7.1 does
   noEmit: true,
   skipLibCheck: true,
   allowJs: true,
@@ -49,11 +50,8 @@ const baseOptions: ts.CompilerOptions = {
   allowImportingTsExtensions: true,
 };
 
-/**
- * "Could not find a declaration file" and "is not a module": packages without types (or with types only for a bare name) are `any`, which is no
- * error of the kap's author.
- */
-const untypedModule = new Set([7016, 2306]);
+/** "Is not a module": packages with types only for a bare name are `any`, as those without types are, which is no error of the kap's author. */
+const untypedModule = 2306;
 
 /**
  * A type checker that stays warm: parsed and bound library files (and, up to a bound, package declarations) live on, a kap's own files are
@@ -125,7 +123,7 @@ export function createTypeChecker(kapTypes: URL, unpackFolder: string): TypeChec
       if (file === undefined) continue;
       const diagnostics = isDeclaration(path) ? program.getSyntacticDiagnostics(file) : program.getSemanticDiagnostics(file);
       for (const diagnostic of diagnostics)
-        if (!untypedModule.has(diagnostic.code)) found.push(toDiagnostic(diagnostic, file, path.slice(ownRoot.length), readable));
+        if (diagnostic.code !== untypedModule) found.push(toDiagnostic(diagnostic, file, path.slice(ownRoot.length), readable));
       if (found.length >= maxDiagnostics) break;
     }
     return found.slice(0, maxDiagnostics);
