@@ -13,7 +13,7 @@ export const mailIngestSettings = {
   tlsCertFile: setting(
     "KAPSTONE_SMTP_TLS_CERT_FILE",
     optionalText(),
-    "PEM file of the certificate chain for STARTTLS; read again on SIGHUP",
+    "PEM file of the certificate chain for STARTTLS; read again when it changes, and on SIGHUP",
   ),
   tlsKeyFile: setting("KAPSTONE_SMTP_TLS_KEY_FILE", optionalText(), "PEM file of the certificate's key"),
   proxies: setting("KAPSTONE_SMTP_PROXIES", list(""), "Addresses of load balancers that speak the PROXY protocol to this listener"),

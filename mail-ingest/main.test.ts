@@ -1,12 +1,16 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { mkdir, mkdtemp, rename, rm, symlink, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
+import { setTimeout as delay } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { until } from "../test/harness/wait.ts";
 import { type ApiPeer, openApiPeer } from "./internal-api.peer.ts";
 import { type Dialogue, openDialogue } from "./smtp-dialogue.ts";
+import { testCertificate } from "./test-certificate.ts";
 
 const mebibyte = 1024 * 1024;
 let api: ApiPeer;
@@ -126,4 +130,47 @@ test("a port that is taken is said in one line, with what to do", async () => {
   const [said, [code]] = await Promise.all([text(second.stderr!), once(second, "exit")]);
   expect(code).toBe(1);
   expect(said).toMatch(/^Mail ingest did not start: .*EADDRINUSE.*KAPSTONE_SMTP_PORT.*\n$/);
+});
+
+test("a certificate that is replaced as a cluster replaces a Secret's files is read again without being told", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "certificate-"));
+  const put = async (version: string): Promise<void> => {
+    await mkdir(join(folder, version));
+    await writeFile(join(folder, version, "tls.crt"), testCertificate.cert);
+    await writeFile(join(folder, version, "tls.key"), testCertificate.key);
+    await symlink(version, join(folder, "..new"));
+    await rename(join(folder, "..new"), join(folder, "..data"));
+  };
+  await put("one");
+  for (const name of ["tls.crt", "tls.key"]) await symlink(join("..data", name), join(folder, name));
+  const second = spawn(process.execPath, [join(import.meta.dirname, "main.ts")], {
+    env: {
+      KAPSTONE_SMTP_PORT: "0",
+      KAPSTONE_MONITORING_PORT: "0",
+      KAPSTONE_INGEST_TOKEN: "token",
+      KAPSTONE_SMTP_TLS_CERT_FILE: join(folder, "tls.crt"),
+      KAPSTONE_SMTP_TLS_KEY_FILE: join(folder, "tls.key"),
+    },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  const ended = once(second, "exit");
+  let isRead = false;
+  createInterface({ input: second.stdout! }).on("line", (line) => {
+    isRead ||= JSON.parse(line).msg === "the certificate was read again";
+  });
+  try {
+    let version = 0;
+    await until(
+      async () => {
+        await put(`next-${++version}`); // again and again: the first may come before the file is looked at for the first time
+        await delay(1_000);
+        return isRead;
+      },
+      { timeoutMs: 25_000 },
+    );
+  } finally {
+    second.kill("SIGKILL");
+    await ended;
+    await rm(folder, { recursive: true });
+  }
 });

@@ -1,10 +1,13 @@
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { readFileSync, watchFile } from "node:fs";
 import { ConfigurationError, printableSettings } from "#platform/config.ts";
 import { createLogger } from "#platform/log.ts";
 import { createMetrics, createMonitoringServer } from "#platform/metrics.ts";
 import { type MailIngestSettings, mailIngestSettings, readMailIngestSettings } from "./config.ts";
 import { createMailIngest } from "./server.ts";
+
+/** How often the certificate's file is looked at: one that a cluster renews is replaced in the mounted folder, and nobody says so. */
+const certificateMs = 5_000;
 
 /** The process of mail ingest: SMTP outward, health and metrics inward. SIGTERM and SIGINT let messages under way end; SIGHUP reads the certificate again. */
 async function main(): Promise<void> {
@@ -30,14 +33,16 @@ async function main(): Promise<void> {
   await once(monitoring.listen(settings.monitoringPort, settings.monitoringHost), "listening");
   log.info({ smtp: ingest.address(), monitoring: monitoring.address() }, "mail ingest is ready");
 
-  process.on("SIGHUP", () => {
+  const renew = (): void => {
     try {
       ingest.renewCertificate(readCertificate(settings));
       log.info("the certificate was read again");
     } catch (error) {
       log.error({ err: error }, "the certificate cannot be read again; the one in use stays");
     }
-  });
+  };
+  process.on("SIGHUP", renew);
+  if (settings.tlsCertFile !== undefined) watchFile(settings.tlsCertFile, { interval: certificateMs, persistent: false }, renew);
   const signal = await Promise.race([once(process, "SIGTERM"), once(process, "SIGINT")]);
   log.info({ signal: signal[0] }, "stopping: messages under way may end");
   await ingest.close();

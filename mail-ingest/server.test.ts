@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { connect } from "node:net";
 import { createTransport } from "nodemailer";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { createLogger } from "#platform/log.ts";
@@ -356,6 +357,22 @@ test("connections are bounded by number, by address, by silence and by age", asy
   expect(await slow.reply()).toMatch(/^421/);
   clearInterval(drip);
   await until(() => api.broken === 1);
+});
+
+test("only who has been greeted counts as a connection, not a probe that goes at once", async () => {
+  const { port } = await start();
+  const dialogue = await dial(port);
+  for (let index = 0; index < 5; index++) {
+    const probe = connect(port, "127.0.0.1");
+    await once(probe, "connect");
+    probe.destroy();
+  }
+  // Whoever comes after them is greeted after they are gone.
+  (await dial(port)).close();
+  const connections = async () => /^kapstone_mail_connections\S* (\S+)$/m.exec(await metrics.metrics())?.[1];
+  await until(async () => (await connections()) === "1");
+  dialogue.close();
+  await until(async () => (await connections()) === "0");
 });
 
 test("a stop lets the message under way end with 250, tells the others 421, and takes no new one", async () => {

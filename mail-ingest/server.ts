@@ -71,6 +71,7 @@ export function createMailIngest(config: MailIngestConfig, deps: { log: Logger; 
     logger: false,
     onConnect(session, done) {
       metrics.connections.inc();
+      counted.add(session);
       const refusal = arrivals.arrive(session);
       if (refusal) return done(refusal);
       const expiry = setTimeout(
@@ -81,6 +82,7 @@ export function createMailIngest(config: MailIngestConfig, deps: { log: Logger; 
       done();
     },
     onClose(session) {
+      if (!counted.delete(session)) return; // it went before it was greeted, as probes of load balancers do
       metrics.connections.dec();
       arrivals.leave(session);
       clearTimeout(expiries.get(session));
@@ -110,6 +112,7 @@ export function createMailIngest(config: MailIngestConfig, deps: { log: Logger; 
       );
     },
   });
+  const counted = new WeakSet<SMTPServerSession>();
   const expiries = new WeakMap<SMTPServerSession, NodeJS.Timeout>();
   smtp.on("error", (error) => log.info({ err: error }, "an SMTP connection failed"));
 

@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { runtimesChannel } from "#platform/kap-resource.ts";
+import { endConnection } from "#platform/lasting-connection.ts";
 import type { Logger } from "#platform/log.ts";
 
 /** A row of `runtimes` that names a runtime: who serves which kap, as the gateways know it. */
@@ -111,7 +112,7 @@ export function followRuntimeRows(options: RuntimeRowsOptions): {
       }
     } finally {
       signal.removeEventListener("abort", stop);
-      await client.end().catch(() => undefined);
+      await endConnection(client).catch(() => undefined);
     }
   }
 

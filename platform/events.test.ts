@@ -80,7 +80,7 @@ test("listeners are woken by a commit, also after their connection was cut", asy
   );
   await until(async () => {
     const { rows } = await database.postgres.knex.raw(
-      "select count(*) as n from pg_stat_activity where application_name = 'kapstone-events' and datname = current_database() and query like 'listen%'",
+      "select count(*) as n from pg_stat_activity where application_name = 'kapstone-events' and datname = current_database() and query ~ '^(listen|select 1$)'",
     );
     return rows[0].n === 1;
   });

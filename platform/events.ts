@@ -1,5 +1,6 @@
 import pg from "pg";
 import { newId } from "./ids.ts";
+import { endConnection, type Pulse, watchConnection } from "./lasting-connection.ts";
 import type { Logger } from "./log.ts";
 import type { Db, Postgres } from "./postgres.ts";
 
@@ -53,9 +54,10 @@ export interface EventLog {
 const channel = "kapstone_events";
 const fallbackMs = 2_000;
 const reconnectMs = 1_000;
+const connectMs = 10_000;
 
 /** Opens the event log of a process: one connection that listens, with a look every 2 s should a notification be lost. */
-export function openEventLog(postgres: Postgres, log: Logger): EventLog {
+export function openEventLog(postgres: Pick<Postgres, "url" | "knex">, log: Logger, pulse?: Pulse): EventLog {
   const waiters = new Set<() => void>();
   const wakeAll = (): void => {
     for (const wake of [...waiters]) wake();
@@ -64,11 +66,16 @@ export function openEventLog(postgres: Postgres, log: Logger): EventLog {
   let listener: pg.Client | null = null;
   let reconnect: NodeJS.Timeout | undefined;
   const listen = async (): Promise<void> => {
-    const client = new pg.Client({ connectionString: postgres.url, application_name: "kapstone-events", keepAlive: true });
+    const client = new pg.Client({
+      connectionString: postgres.url,
+      application_name: "kapstone-events",
+      keepAlive: true,
+      connectionTimeoutMillis: connectMs,
+    });
     const lost = (): void => {
       if (listener !== client) return;
       listener = null;
-      client.end().catch(() => undefined);
+      endConnection(client).catch(() => undefined);
       if (!closed) reconnect = setTimeout(connect, reconnectMs);
     };
     client.on("error", lost);
@@ -77,6 +84,7 @@ export function openEventLog(postgres: Postgres, log: Logger): EventLog {
     listener = client;
     try {
       await client.connect();
+      watchConnection(client, pulse);
       await client.query(`listen ${channel}`);
       wakeAll();
     } catch (error) {
@@ -148,7 +156,7 @@ export function openEventLog(postgres: Postgres, log: Logger): EventLog {
       clearTimeout(reconnect);
       const client = listener;
       listener = null;
-      await client?.end().catch(() => undefined);
+      if (client) await endConnection(client).catch(() => undefined);
     },
   };
 }

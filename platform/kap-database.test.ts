@@ -264,6 +264,37 @@ test("dropping takes everything the kap made, thousands of tables, its sessions 
   expect((await knex.raw("select from pg_roles where rolname = ?", [doomed.roleName])).rows).toEqual([]);
 });
 
+test("what the kap made is dropped one by one: a cascade over thousands of functions or types would need more locks than the server has", async () => {
+  const { knex } = database.postgres;
+  const doomed = { ...optionsOf(), databaseName: mine.databaseName };
+  await provisionKapDatabase(knex, doomed);
+  const kap = await login(doomed);
+  await kap.query("create function one() returns int language sql return 1; create procedure two(n text) language sql as 'select 1'");
+  await kap.query(
+    "create type three as enum ('a'); create type four as (a int); create domain five as three; create type six as range (subtype = int)",
+  );
+  await kap.query("create sequence seven; create table identity (id int generated always as identity, serial serial)");
+  await kap.query(
+    "create table nine (id int) partition by list (id); create table eight (id int); create view ten as select id from eight",
+  );
+  await kap.query(
+    "alter table nine attach partition eight for values in (1); create function eleven(nine) returns int language sql return one()",
+  );
+  const dropped: string[] = [];
+  const listener = ({ sql }: { sql: string }): void => void (sql.startsWith("drop ") && dropped.push(sql));
+  knex.on("query", listener);
+  try {
+    await dropKapDatabase(knex, doomed);
+  } finally {
+    knex.off("query", listener);
+  }
+  const of = (what: string): number => dropped.findIndex((sql) => sql.includes(`.${what}`));
+  const made = ["one()", "two(text)", "three", "four", "five", "six", "seven", "identity", "eight", "nine", "ten", "eleven("];
+  expect(made.filter((what) => of(what) === -1)).toEqual([]);
+  expect(of("ten")).toBeLessThan(of("eight"));
+  expect(of("eight")).toBeLessThan(of("nine ")); // its partition, although it is older
+});
+
 test("names that could break out of a statement are refused", async () => {
   await expect(provisionKapDatabase(database.postgres.knex, { ...mine, roleName: 'x"; drop table kaps; --' })).rejects.toThrow(
     /cannot name/,

@@ -46,7 +46,7 @@ const roleSettings: Record<string, string> = {
 };
 /** More than five seconds of a statement can write on most disks, so that a runaway statement ends by its time, not by this. */
 const tempFileLimit = "2GB";
-const dropBatch = 200;
+const dropBatch = 2_000;
 
 /** The role through which kap roles may connect: one per platform login, so that deployments that share a server stay apart. */
 function kapGroupOf(platformRole: string): string {
@@ -89,7 +89,7 @@ export async function provisionKapDatabase(runner: SqlRunner, options: KapDataba
 
 /**
  * Removes a kap's schema and role with everything they hold. Safe to repeat, also after it was interrupted. Not one transaction: a schema of
- * thousands of tables would need more locks than the server has, so what is in it goes in batches.
+ * thousands of tables, functions or types would need more locks than the server has, so what is in it goes one by one.
  */
 export async function dropKapDatabase(db: Knex, { schemaName, roleName }: KapDatabase): Promise<void> {
   checkName(schemaName);
@@ -107,7 +107,7 @@ export async function dropKapDatabase(db: Knex, { schemaName, roleName }: KapDat
     await runSql(db, `select pg_terminate_backend(pid) from pg_stat_activity where usename = ${literal(roleName)}`);
   }
   if (found?.schema) {
-    while ((await dropRelations(db, schemaName)) === dropBatch);
+    while ((await dropContents(db, schemaName)) === dropBatch);
     await runSql(db, `drop schema if exists ${identifier(schemaName)} cascade`);
   }
   if (found?.role) {
@@ -116,17 +116,35 @@ export async function dropKapDatabase(db: Knex, { schemaName, roleName }: KapDat
   }
 }
 
-async function dropRelations(db: Knex, schemaName: string): Promise<number> {
-  const rows = await runSql<{ name: string; kind: string }>(
-    db,
-    `select c.relname as name, case c.relkind when 'v' then 'view' when 'm' then 'materialized view' else 'table' end as kind
-     from pg_class c join pg_namespace n on n.oid = c.relnamespace
-     where n.nspname = ${literal(schemaName)} and c.relkind in ('r', 'p', 'v', 'm') and not c.relispartition limit ${dropBatch}`,
-  );
-  for (const { name, kind } of rows) {
-    // A cascade of the one before may have taken this one along.
-    await runSql(db, `drop ${kind} if exists ${identifier(schemaName)}.${identifier(name)} cascade`);
-  }
+/**
+ * What a kap can make in a schema, each with the statement that drops it. The youngest first, and what others inherit from last: what depends on something is
+ * nearly always younger, so that no cascade takes thousands along. What belongs to another object (a sequence of an identity column) goes with that.
+ */
+const contentsSql = (schemaName: string): string => `
+  with schema as (select oid from pg_namespace where nspname = ${literal(schemaName)}),
+  contents as (
+    select c.oid, case c.relkind when 'v' then 'view' when 'm' then 'materialized view' when 'S' then 'sequence' when 'c' then 'type' else 'table' end as kind,
+           exists (select from pg_inherits i where i.inhparent = c.oid) as is_parent
+    from pg_class c
+    where c.relnamespace = (select oid from schema) and c.relkind in ('r', 'p', 'v', 'm', 'S', 'c')
+      and not exists (select from pg_depend d where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.objsubid = 0
+                      and d.refclassid = 'pg_class'::regclass and d.deptype = 'i')
+    union all
+    select p.oid, 'routine', false from pg_proc p
+    where p.pronamespace = (select oid from schema) and p.prokind in ('f', 'p')
+      and not exists (select from pg_depend d where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'i')
+    union all
+    select t.oid, 'own type', false from pg_type t where t.typnamespace = (select oid from schema) and t.typtype in ('d', 'e', 'r')
+    order by is_parent, oid desc limit ${dropBatch}
+  )
+  select case kind when 'routine' then 'routine if exists ' || oid::regprocedure when 'own type' then 'type if exists ' || oid::regtype
+                   else kind || ' if exists ' || oid::regclass end as what
+  from contents order by is_parent, oid desc`;
+
+async function dropContents(db: Knex, schemaName: string): Promise<number> {
+  const rows = await runSql<{ what: string }>(db, contentsSql(schemaName));
+  // A cascade of the one before may have taken this one along.
+  for (const { what } of rows) await runSql(db, `drop ${what} cascade`);
   return rows.length;
 }
 

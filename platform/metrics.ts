@@ -52,8 +52,10 @@ export function createMonitoringServer(metrics: Metrics, checks: ReadinessChecks
         const state = await checkReadiness(checks);
         return void response.writeHead(state.ready ? 200 : 503, { "content-type": "application/json" }).end(JSON.stringify(state));
       }
-      if (request.url === "/metrics")
-        return void response.writeHead(200, { "content-type": metrics.contentType }).end(await metrics.metrics());
+      if (request.url === "/metrics") {
+        const text = await metrics.metrics(); // before the head, which could not be taken back
+        return void response.writeHead(200, { "content-type": metrics.contentType }).end(text);
+      }
       response.writeHead(404).end();
     };
     answer().catch((error: unknown) => response.writeHead(500).end(String(error)));

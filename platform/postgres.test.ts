@@ -1,7 +1,6 @@
-import { once } from "node:events";
-import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { createTestDatabase, type TestDatabase } from "../test/harness/database.ts";
+import { networkTo } from "../test/harness/network.ts";
 import { createLogger } from "./log.ts";
 import { connectPostgres, type Postgres } from "./postgres.ts";
 
@@ -11,41 +10,11 @@ beforeAll(async () => {
 });
 afterAll(() => database.close());
 
-/** Stands before the database and can swallow everything on the connections it has, as a network does that drops packets. */
-async function networkTo({ hostname, port }: URL) {
-  const sockets = new Set<Socket>();
-  const server = createServer((near) => {
-    const far = connect(Number(port), hostname);
-    for (const [from, to] of [
-      [near, far],
-      [far, near],
-    ] as const) {
-      sockets.add(from);
-      from.pipe(to);
-      from.on("error", () => to.destroy());
-      from.on("close", () => to.destroy());
-    }
-  }).listen(0, "127.0.0.1");
-  await once(server, "listening");
-  return {
-    port: (server.address() as AddressInfo).port,
-    swallow: () => {
-      for (const socket of sockets) socket.unpipe().pause();
-    },
-    close: () => {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-    },
-  };
-}
-
 test("a statement on a connection whose packets are dropped fails, the next has another connection, and all that is logged is JSON", async () => {
-  const url = new URL(database.url);
-  const network = await networkTo(url);
-  url.port = String(network.port);
+  const network = await networkTo(database.url);
   const lines: string[] = [];
   const log = createLogger("test", { destination: { write: (line) => lines.push(line) } });
-  const postgres: Postgres = connectPostgres({ url: url.href, applicationName: "postgres-test", max: 2, log, silenceMs: 3_000 });
+  const postgres: Postgres = connectPostgres({ url: network.url, applicationName: "postgres-test", max: 2, log, silenceMs: 3_000 });
   try {
     await Promise.all([postgres.knex.raw("select 1"), postgres.hot.query("select 1")]);
     network.swallow();

@@ -1,6 +1,6 @@
-import { Socket } from "node:net";
 import knex, { type Knex } from "knex";
 import pg from "pg";
+import { impatientSocket } from "./lasting-connection.ts";
 import type { Logger } from "./log.ts";
 
 export type { Pool, PoolClient } from "pg";
@@ -99,14 +99,6 @@ export function connectPostgres(options: PostgresOptions): Postgres {
       await Promise.all([db.destroy(), hot.end()]);
     },
   };
-}
-
-/** A socket that breaks when nothing has come or gone on it for so long: Knex would wait for ever on a server whose packets no longer arrive. */
-function impatientSocket(silenceMs: number): Socket {
-  const socket = new Socket();
-  return socket.setTimeout(silenceMs, () => {
-    socket.destroy(new Error(`the database has said nothing for ${silenceMs / 1_000} seconds: its connection is given up`));
-  });
 }
 
 /** Knex's own words, which it would print as they are, as lines of the process's log. */

@@ -1,3 +1,5 @@
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import fc from "fast-check";
 import pg from "pg";
 import { afterAll, expect, test } from "vitest";
@@ -152,4 +154,17 @@ test("PostgreSQL's own words come with SQLSTATE and place", async () => {
     details: { sqlstate: "23505", constraint: "once_only_pkey" },
   });
   await expect(run("select missing from once_only")).rejects.toMatchObject({ details: { sqlstate: "42703", position: 8 } });
+});
+
+test("long statements leave nothing behind: thousands of them are not remembered", async () => {
+  setFlagsFromString("--expose-gc");
+  const collect = runInNewContext("gc") as () => void;
+  const heldMb = (): number => {
+    collect();
+    return process.memoryUsage().heapUsed / 1_048_576;
+  };
+  await run("select 1");
+  const before = heldMb();
+  for (let index = 0; index < 150; index++) await run(`select ${index} -- ${"x".repeat(200_000)}`);
+  expect(heldMb() - before).toBeLessThan(12); // 30 MB of text
 });

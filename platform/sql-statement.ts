@@ -45,6 +45,8 @@ interface DatabaseError extends Error {
 /** What a statement's parameters and columns were when it was last described, per database user and text. Only speed hangs on it. */
 const described = new Map<string, { parameters: number[] }>();
 const maxDescribed = 2_000;
+/** Longer texts are described each time: thousands of them would take hundreds of megabytes. */
+const maxRememberedLength = 8_192;
 
 /**
  * Runs exactly one guarded statement with parameters on a pg client, by the contract's rules for parameters and results.
@@ -140,8 +142,10 @@ class GuardedStatement {
       this.#abandon(duplicateRefusal(duplicate));
       return;
     }
-    if (described.size >= maxDescribed) described.delete(described.keys().next().value ?? "");
-    described.set(this.#cacheKey, { parameters: this.#parameterTypes });
+    if (this.text.length <= maxRememberedLength) {
+      if (described.size >= maxDescribed) described.delete(described.keys().next().value ?? "");
+      described.set(this.#cacheKey, { parameters: this.#parameterTypes });
+    }
     this.#execute(this.#parameterTypes);
   }
 

@@ -42,6 +42,8 @@ export interface S3Options {
 const endOfTime = new Date(8.64e15);
 /** Milliseconds; a request that has no answer by then fails, after three tries. */
 const deadlines = { connectionTimeout: 5_000, requestTimeout: 60_000, throwOnRequestTimeout: true, socketTimeout: 60_000 };
+/** Connections at a time. Each reader of an object holds one until its end, however slowly it reads: with the library's 50 a few would stop all others. */
+const agent = { maxSockets: 2_000 };
 
 /** The object store in S3 or a server that speaks it. Names there are not the keys: see `s3-name.ts`. `close` ends idle connections. */
 export function s3Objects(options: S3Options): ObjectStore & { close(): void } {
@@ -54,7 +56,7 @@ export function s3Objects(options: S3Options): ObjectStore & { close(): void } {
     requestChecksumCalculation: "WHEN_REQUIRED",
     responseChecksumValidation: "WHEN_REQUIRED",
     maxAttempts: 3,
-    requestHandler: deadlines,
+    requestHandler: { ...deadlines, httpAgent: agent, httpsAgent: agent },
   });
   const bucketOf = (bucket: string): string => {
     checkBucketName(options.bucketPrefix + bucket);

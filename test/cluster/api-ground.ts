@@ -1,32 +1,26 @@
-import { type ChildProcess, spawn } from "node:child_process";
 import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { probePort } from "../../local/free-port.ts";
 import { kapLabels } from "../../platform/kap-resource.ts";
 import { createTestDatabase, type TestDatabase } from "../harness/database.ts";
 import { type HttpClient, openHttpClient } from "../harness/http.ts";
 import { until } from "../harness/wait.ts";
+import { type GroundProcess, startGroundProcess } from "./ground-process.ts";
 import { images } from "./images.ts";
 import { createNamespace, type TestNamespace } from "./namespace.ts";
 
-const root = new URL("../../", import.meta.url).pathname;
 export const release = "t";
 
-/** An API replica: a process on this machine that talks to the cluster's API server. */
-export interface ApiReplica {
-  child: ChildProcess;
-  lines: Record<string, unknown>[];
+/** An API replica. */
+export interface ApiReplica extends GroundProcess {
   http: HttpClient;
   host(name: string): string;
   port: number;
   readyz(): Promise<{ status: number; checks: Record<string, string> }>;
-  /** SIGTERM; answers the exit code. */
-  stop(): Promise<number | null>;
 }
 
 export interface ApiGround {
@@ -57,51 +51,28 @@ export async function openApiGround(): Promise<ApiGround> {
     async startApi(env = {}) {
       const [port, internalPort] = [await freePort(), await freePort()];
       publicPort ??= port;
-      const child = spawn(process.execPath, ["api/main.ts"], {
-        cwd: root,
-        env: {
-          PATH: process.env.PATH ?? "",
-          HOME: process.env.HOME ?? "",
-          KUBECONFIG: process.env.KUBECONFIG ?? "",
-          KAPSTONE_NAMESPACE: namespace.name,
-          KAPSTONE_RELEASE: release,
-          KAPSTONE_DATABASE_URL: database.url,
-          KAPSTONE_KEYS: deploymentKey,
-          KAPSTONE_CLAIM_KEY: keys.privateKey.export({ format: "der", type: "pkcs8" }).toString("base64"),
-          KAPSTONE_INGEST_TOKEN: "ingest",
-          KAPSTONE_FIRE_TOKEN: "fire",
-          KAPSTONE_DATA_DIR: dataDir,
-          KAPSTONE_PORT: String(port),
-          KAPSTONE_PUBLIC_PORT: String(publicPort),
-          KAPSTONE_INTERNAL_HOST: "0.0.0.0",
-          KAPSTONE_INTERNAL_PORT: String(internalPort),
-          KAPSTONE_INTERNAL_URL: `http://${address}:${internalPort}`,
-          KAPSTONE_REQUESTS_PER_MINUTE: "1000000",
-          KAPSTONE_CALLS_PER_MINUTE: "1000000",
-          KAPSTONE_RESYNC_SECONDS: "2",
-          ...env,
-        },
-        stdio: ["ignore", "pipe", "pipe"],
+      const { process: api } = await startGroundProcess("api/main.ts", "the API listens", {
+        KAPSTONE_NAMESPACE: namespace.name,
+        KAPSTONE_RELEASE: release,
+        KAPSTONE_DATABASE_URL: database.url,
+        KAPSTONE_KEYS: deploymentKey,
+        KAPSTONE_CLAIM_KEY: keys.privateKey.export({ format: "der", type: "pkcs8" }).toString("base64"),
+        KAPSTONE_INGEST_TOKEN: "ingest",
+        KAPSTONE_FIRE_TOKEN: "fire",
+        KAPSTONE_DATA_DIR: dataDir,
+        KAPSTONE_PORT: String(port),
+        KAPSTONE_PUBLIC_PORT: String(publicPort),
+        KAPSTONE_INTERNAL_HOST: "0.0.0.0",
+        KAPSTONE_INTERNAL_PORT: String(internalPort),
+        KAPSTONE_INTERNAL_URL: `http://${address}:${internalPort}`,
+        KAPSTONE_REQUESTS_PER_MINUTE: "1000000",
+        KAPSTONE_CALLS_PER_MINUTE: "1000000",
+        KAPSTONE_RESYNC_SECONDS: "2",
+        ...env,
       });
-      const lines: Record<string, unknown>[] = [];
-      let errors = "";
-      child.stderr.on("data", (chunk) => {
-        errors += chunk;
-      });
-      createInterface(child.stdout).on("line", (line) => {
-        if (line.startsWith("{")) lines.push(JSON.parse(line) as Record<string, unknown>);
-      });
-      await until(
-        () => {
-          if (child.exitCode !== null) throw new Error(`the API ended with ${child.exitCode}: ${errors}`);
-          return lines.some((line) => line.msg === "the API listens");
-        },
-        { timeoutMs: 60_000, what: "the API" },
-      );
       const http = openHttpClient(`http://127.0.0.1:${port}`);
       const replica: ApiReplica = {
-        child,
-        lines,
+        ...api,
         http,
         port,
         host: (name) => `${name}.localhost:${publicPort}`,
@@ -110,12 +81,9 @@ export async function openApiGround(): Promise<ApiGround> {
           return { status: answer.status, checks: ((await answer.json()) as { checks: Record<string, string> }).checks };
         },
         async stop() {
-          if (child.exitCode === null && child.signalCode === null) {
-            child.kill("SIGTERM");
-            await once(child, "exit");
-          }
+          const exitCode = await api.stop();
           await http.close();
-          return child.exitCode;
+          return exitCode;
         },
       };
       running.push(replica);

@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, test } from "vitest";
+import { clusterSettings } from "../../api/cluster/settings.ts";
 import { apiSettings } from "../../api/config.ts";
 import { mailIngestSettings } from "../../mail-ingest/config.ts";
 import { operatorSettings } from "../../operator/config.ts";
@@ -87,12 +88,12 @@ describe.each([...Object.entries(profiles), ["everything", everything] as const]
 
   test("each variable a container is given is one its process reads", () => {
     const known: Record<string, object> = {
-      api: apiSettings,
+      api: { ...apiSettings, ...clusterSettings },
       operator: operatorSettings,
       "mail-ingest": mailIngestSettings,
       runtime: runtimeSettings,
     };
-    const extra = ["KAPSTONE_NAMESPACE", "KAPSTONE_RELEASE", "KAPSTONE_POD_NAME"];
+    const extra = ["KAPSTONE_POD_NAME"];
     for (const { spec } of podsOf(objects)) {
       for (const container of spec.containers) {
         const settings = known[container.name];
@@ -160,6 +161,46 @@ describe("runtime pods", () => {
     for (const range of ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10", "127.0.0.0/8"])
       expect(internet.to[0].ipBlock.except).toContain(range);
   });
+});
+
+test("the definition of Kap resources is not brought where it is not wanted", async () => {
+  const definitions = async (...args: string[]) =>
+    (await render(...args)).objects.filter(({ kind }) => kind === "CustomResourceDefinition").map(({ metadata }) => metadata.name);
+  expect(await definitions()).toEqual(["kaps.kapstone.dev"]);
+  expect(await definitions("--set=crd.install=false")).toEqual([]);
+});
+
+test("the operator reaches DNS, PostgreSQL, the object store and Kubernetes only, and may touch no lease but its own", async () => {
+  const { objects } = await render();
+  const { spec } = objects.find(({ kind, metadata }) => kind === "NetworkPolicy" && metadata.name === "kapstone-operator");
+  expect(spec.egress.map(({ ports }: Manifest) => ports.map(({ port }: Manifest) => port))).toEqual([
+    [53, 53],
+    [5432],
+    [7070],
+    [443, 6443],
+  ]);
+  const leases = objects.flatMap(({ kind, rules }) =>
+    kind === "Role" ? rules.filter(({ resources }: Manifest) => resources.includes("leases")) : [],
+  );
+  expect(leases.map(({ verbs, resourceNames = [] }: Manifest) => [verbs, resourceNames])).toEqual([
+    [["create"], []],
+    [["get", "update"], ["kapstone-operator"]],
+    [["delete"], ["kapstone-operator"]],
+  ]);
+});
+
+test("an API that is told to end has stopped by itself before it is ended, however long that may take", async () => {
+  const drainSeconds = async (...args: string[]): Promise<number> => {
+    const { spec } = podsOf((await render(...args)).objects).find(({ of }) => of === "Deployment/kapstone-api") as Manifest;
+    const [api] = spec.containers;
+    const drain = Number(api.env.find(({ name }: Manifest) => name === "KAPSTONE_DRAIN_SECONDS")?.value);
+    // The pause before the signal, two seconds of lingering, calls, runs, and what is closed last.
+    expect(api.lifecycle.preStop.sleep.seconds + 2 + 2 * drain).toBeLessThan(spec.terminationGracePeriodSeconds);
+    return drain;
+  };
+  expect(await drainSeconds()).toBe(22);
+  expect(await drainSeconds("--set=api.terminationGracePeriodSeconds=600")).toBe(292);
+  expect(await drainSeconds("--set=api.terminationGracePeriodSeconds=10")).toBe(0);
 });
 
 describe("secrets", () => {

@@ -1,7 +1,4 @@
-import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes, randomUUID } from "node:crypto";
-import { once } from "node:events";
-import { createInterface } from "node:readline";
 import pg from "pg";
 import { kapRoleContext, platformDatabase, provisionKapDatabase } from "../../platform/kap-database.ts";
 import { type Kap, kapApiVersion, kapFieldManagers, kapLabels, kapResource } from "../../platform/kap-resource.ts";
@@ -10,10 +7,9 @@ import type { ApiResource } from "../../platform/kubernetes/client.ts";
 import type { Pod } from "../../platform/kubernetes/objects.ts";
 import { createTestDatabase, type TestDatabase } from "../harness/database.ts";
 import { databaseUrl } from "../harness/database-url.ts";
-import { until } from "../harness/wait.ts";
+import { type GroundProcess, startGroundProcess } from "./ground-process.ts";
 import { createNamespace, type TestNamespace } from "./namespace.ts";
 
-const root = new URL("../../", import.meta.url).pathname;
 const key = randomBytes(32);
 export const release = "t";
 export const podResource: ApiResource<Pod> = { apiVersion: "v1", kind: "Pod", plural: "pods" };
@@ -28,17 +24,13 @@ export interface GroundKap {
   read(): Promise<Kap>;
 }
 
-/** An operator's process on this machine. */
-export interface OperatorProcess {
-  child: ChildProcess;
-  lines: Record<string, unknown>[];
+/** An operator. */
+export interface OperatorProcess extends GroundProcess {
   /** Fetches a page of its monitoring listener. */
   monitor(path: string): Promise<{ status: number; text: string }>;
   leads(): Promise<boolean>;
   /** The sum of a metric over its labels; its name without `kapstone_operator_`, or a whole one with `process_`. */
   metric(name: string): Promise<number>;
-  /** SIGTERM; answers the exit code. */
-  stop(): Promise<number | null>;
 }
 
 export interface Ground {
@@ -155,45 +147,23 @@ export async function openGround(): Promise<Ground> {
       }
     },
     async startOperator(env = {}) {
-      const child = spawn(process.execPath, [`${root}operator/main.ts`], {
-        cwd: root,
-        env: {
-          PATH: process.env.PATH ?? "",
-          HOME: process.env.HOME ?? "",
-          KUBECONFIG: process.env.KUBECONFIG ?? "",
-          KAPSTONE_NAMESPACE: namespace.name,
-          KAPSTONE_RELEASE: release,
-          KAPSTONE_DATABASE_URL: database.url,
-          KAPSTONE_KEYS: key.toString("base64"),
-          KAPSTONE_OBJECTS: "files",
-          KAPSTONE_FIRE_IMAGE: "example.org/kapstone/operator:test",
-          KAPSTONE_INTERNAL_URL: "http://api.invalid:8081",
-          KAPSTONE_MONITORING_PORT: "0",
-          KAPSTONE_LEASE_SECONDS: "4",
-          ...env,
-        },
-        stdio: ["ignore", "pipe", "pipe"],
+      const { process, up } = await startGroundProcess("operator/main.ts", "the operator is up", {
+        KAPSTONE_NAMESPACE: namespace.name,
+        KAPSTONE_RELEASE: release,
+        KAPSTONE_DATABASE_URL: database.url,
+        KAPSTONE_KEYS: key.toString("base64"),
+        KAPSTONE_OBJECTS: "files",
+        KAPSTONE_FIRE_IMAGE: "example.org/kapstone/operator:test",
+        KAPSTONE_INTERNAL_URL: "http://api.invalid:8081",
+        KAPSTONE_MONITORING_PORT: "0",
+        KAPSTONE_LEASE_SECONDS: "4",
+        ...env,
       });
-      const lines: Record<string, unknown>[] = [];
-      let errors = "";
-      child.stderr.on("data", (chunk) => {
-        errors += chunk;
-      });
-      createInterface(child.stdout).on("line", (line) => {
-        if (line.startsWith("{")) lines.push(JSON.parse(line) as Record<string, unknown>); // libraries have their own words
-      });
-      const up = await until(
-        () => {
-          if (child.exitCode !== null) throw new Error(`the operator ended with ${child.exitCode}: ${errors}`);
-          return lines.find((line) => line.msg === "the operator is up") as { monitoring: { port: number } } | undefined;
-        },
-        { timeoutMs: 60_000, what: "the operator" },
-      );
+      const { monitoring } = up as { monitoring: { port: number } };
       const operator: OperatorProcess = {
-        child,
-        lines,
+        ...process,
         async monitor(path) {
-          const answer = await fetch(`http://127.0.0.1:${up.monitoring.port}${path}`, { signal: AbortSignal.timeout(10_000) });
+          const answer = await fetch(`http://127.0.0.1:${monitoring.port}${path}`, { signal: AbortSignal.timeout(10_000) });
           return { status: answer.status, text: await answer.text() };
         },
         leads: async () => (await operator.metric("leader")) === 1,
@@ -204,13 +174,6 @@ export async function openGround(): Promise<Ground> {
             (sum, [, value]) => sum + Number(value),
             0,
           );
-        },
-        async stop() {
-          if (child.exitCode !== null || child.signalCode !== null) return child.exitCode;
-          child.kill("SIGCONT");
-          child.kill("SIGTERM");
-          await once(child, "exit");
-          return child.exitCode;
         },
       };
       running.push(operator);

@@ -155,7 +155,7 @@ http://{{ include "kapstone.fullname" . }}-api-internal.{{ .Release.Namespace }}
 {{/* Whether this release brings the definition of Kap resources: not where another release, or somebody by hand, has. */}}
 {{- define "kapstone.bringsCrd" -}}
 {{- if .Values.crd.install -}}
-{{- $there := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "kaps.kapstone.dev" -}}
+{{- $there := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "kaps.kapstone.dev" | default dict -}}
 {{- $owner := dig "metadata" "annotations" dict $there -}}
 {{- $isOwn := and (eq (get $owner "meta.helm.sh/release-name") .Release.Name) (eq (get $owner "meta.helm.sh/release-namespace") .Release.Namespace) -}}
 {{- if or (not $there) $isOwn -}}true{{- end -}}

@@ -1,0 +1,82 @@
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { createTestDatabase, type TestDatabase } from "../test/harness/database.ts";
+import { networkTo } from "../test/harness/network.ts";
+import { until } from "../test/harness/wait.ts";
+import { openEventLog } from "./events.ts";
+import { newId } from "./ids.ts";
+import { addJob, startJobWorkers } from "./jobs.ts";
+import { createLogger } from "./log.ts";
+
+vi.setConfig({ testTimeout: 60_000 });
+
+let database: TestDatabase;
+const log = createLogger("test", { level: "silent" });
+const pulse = { askMs: 300, answerMs: 2_000 };
+
+beforeAll(async () => {
+  database = await createTestDatabase();
+});
+afterAll(() => database.close());
+
+/** Sessions of an application that wait for notifications, by the server's process; one that was cut off is there until the server finds out. */
+async function listening(application: string): Promise<number[]> {
+  const { rows } = await database.postgres.knex.raw<{ rows: { pid: number }[] }>(
+    `select pid from pg_stat_activity where application_name = ? and datname = current_database() and state = 'idle' and query ~* '^(listen|select 1$)'`,
+    [application],
+  );
+  return rows.map(({ pid }) => pid);
+}
+const newer = (application: string, before: number[]) =>
+  until(async () => (await listening(application)).some((pid) => !before.includes(pid)), { timeoutMs: 50_000, what: "another connection" });
+
+test("the event log listens on another connection once the packets of its own are dropped, and closes while they are", async () => {
+  const network = await networkTo(database.url);
+  const events = openEventLog({ url: network.url, knex: database.postgres.knex }, log, pulse);
+  try {
+    await newer("kapstone-events", []);
+    const before = await listening("kapstone-events");
+    network.swallow();
+    await newer("kapstone-events", before);
+    await events.publish(database.postgres.knex, { org_id: newId(), kind: "wake", payload: {} });
+    network.swallow();
+  } finally {
+    await events.close();
+    network.close();
+  }
+});
+
+test("a connection that answers is left alone, however often it is asked", async () => {
+  const events = openEventLog(database.postgres, log, { ...pulse, answerMs: 20_000 });
+  try {
+    await newer("kapstone-events", []);
+    const [pid] = await listening("kapstone-events");
+    const asked = async (): Promise<Date | undefined> => {
+      const { rows } = await database.postgres.knex.raw("select query_start from pg_stat_activity where pid = ? and query = 'select 1'", [
+        pid,
+      ] as never);
+      return rows[0]?.query_start;
+    };
+    const first = await until(asked);
+    await until(async () => ((await asked())?.getTime() ?? 0) > first.getTime() + 1_500); // some five questions later
+    expect(await listening("kapstone-events")).toEqual([pid]);
+  } finally {
+    await events.close();
+  }
+});
+
+test("workers whose every connection is swallowed, mid-statement or listening, take jobs again over others", async () => {
+  const network = await networkTo(database.url);
+  const ran: unknown[] = [];
+  const handlers = { note: async (payload: unknown) => void ran.push(payload) };
+  const workers = await startJobWorkers({ url: network.url }, handlers, { concurrency: 2, log, pulse });
+  try {
+    await addJob(database.postgres.knex, "note", { n: 1 });
+    await until(() => ran.length === 1);
+    network.swallow();
+    await addJob(database.postgres.knex, "note", { n: 2 });
+    await until(() => ran.length === 2, { timeoutMs: 50_000, what: "the job after the fault" });
+  } finally {
+    await workers.close();
+    network.close();
+  }
+});
