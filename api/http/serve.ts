@@ -12,7 +12,7 @@ import { type EnvelopeName, envelopeOfPath, envelopes } from "./envelopes.ts";
 import { clientAddress, type Host } from "./hosts.ts";
 import { idempotencyKeyOf, once } from "./idempotency.ts";
 import { checkRate, rateHeaders } from "./rate-limit.ts";
-import { invalid, notFound, Refusal, refuse } from "./refusal.ts";
+import { asRefusal, invalid, notFound, Refusal, refuse } from "./refusal.ts";
 import { requestIdOf } from "./request-id.ts";
 import { type NoteRequest, requestTimes } from "./request-times.ts";
 import type { Context, Method, Reply, Route, Service } from "./route.ts";
@@ -345,41 +345,6 @@ async function write(request: IncomingMessage, response: ServerResponse, reply: 
   if (!response.hasHeader("content-type")) response.setHeader("content-type", "application/json; charset=utf-8");
   response.setHeader("content-length", Buffer.byteLength(text));
   response.end(request.method === "HEAD" ? undefined : text);
-}
-
-const unreachable = new Set([
-  "ECONNREFUSED",
-  "ECONNRESET",
-  "ENOTFOUND",
-  "ETIMEDOUT",
-  "EPIPE",
-  "57P01",
-  "57P02",
-  "57P03",
-  "53300",
-  "08006",
-  "08001",
-]);
-
-/** Every error as a refusal: expected ones as they are; text PostgreSQL cannot store as 422; a database that is away as 503; the rest is a 500 with the request id. */
-export function asRefusal(error: unknown): Refusal {
-  if (error instanceof Refusal) return error;
-  const code = error instanceof Error && "code" in error ? String(error.code) : "";
-  const isHalfSurrogate = code === "22P02" && error instanceof Error && "detail" in error && /surrogate/.test(String(error.detail));
-  if (code === "22021" || code === "22P05" || isHalfSurrogate)
-    return invalid({ path: "", message: "holds a NUL character or text that is not Unicode: remove it" });
-  const isTimeout =
-    error instanceof Error &&
-    /timeout (acquiring|exceeded)|Connection (terminated|ended)|not queryable|Unable to acquire a connection/i.test(error.message);
-  if (unreachable.has(code) || isTimeout) {
-    return refuse("UNAVAILABLE", "the database cannot be reached: try again in a moment", {
-      headers: { "retry-after": "1" },
-      cause: error,
-    });
-  }
-  return refuse("INTERNAL", "something went wrong on our side: try again, and give the request id to whoever runs this deployment", {
-    cause: error,
-  });
 }
 
 function refuseWith(

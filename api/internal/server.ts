@@ -6,9 +6,8 @@ import type { Deps } from "../deps.ts";
 import { runtimeTokenDigest } from "../gateway/claims.ts";
 import { unauthenticated } from "../http/access.ts";
 import { envelopes } from "../http/envelopes.ts";
-import { notFound, refuse } from "../http/refusal.ts";
+import { asRefusal, notFound, refuse } from "../http/refusal.ts";
 import { requestIdOf } from "../http/request-id.ts";
-import { asRefusal } from "../http/serve.ts";
 import type { InternalContext, InternalRoute } from "./internal-route.ts";
 
 export interface InternalServerParts {

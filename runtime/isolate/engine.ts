@@ -7,7 +7,7 @@ import { Admission } from "./admission.ts";
 import { AnswerTooLarge } from "./answer.ts";
 import { GuestBridge } from "./guest-bridge.ts";
 import type { RunLink } from "./link.ts";
-import { ProcessorShare, threadCpuMs } from "./processor.ts";
+import { entryMs, ProcessorShare, threadCpuMs } from "./processor.ts";
 import type { Program } from "./program.ts";
 import { Programs } from "./programs.ts";
 import { type Arrival, openRun, type Run, runEnd } from "./run.ts";
@@ -17,21 +17,6 @@ import { transferred } from "./transferred.ts";
 import { runHead, scheduledAnswer } from "./trigger-heads.ts";
 
 const sweepMs = 50;
-/** A thread that gets less of its processor than this shares it with others. */
-const quietShare = 0.9;
-const mostCautionMs = 1_000;
-const mostLateMs = 500;
-
-/**
- * V8 ends an entry by the wall's clock and for good; CPU time is what counts, and nobody is ended for what others took. So V8 is told to end it somewhat after
- * the entry should have used the CPU time it has left, at the share of the processor that this thread gets. Where that is not all of it, the share may fall:
- * it is told another fifth later, a second of CPU time at most.
- */
-function entryMs(leftMs: number, share: number): number {
-  const lateMs = Math.min(mostLateMs, leftMs + 50);
-  return lateMs + (share < quietShare ? (leftMs + Math.min(leftMs / 5, mostCautionMs)) / share : leftMs);
-}
-
 /** An entry that begins at the run's wall deadline, or after, has at most this long. */
 const lastEntryMs = 50;
 /** What the kit may take to drop a run's state; it runs nothing of the program then. */

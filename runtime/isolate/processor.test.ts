@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ProcessorShare, type ScheduleCounts, threadCpuMs } from "./processor.ts";
+import { entryMs, ProcessorShare, type ScheduleCounts, threadCpuMs } from "./processor.ts";
 
 const ms = 1e6;
 const started = (...counts: (ScheduleCounts | null)[]): ProcessorShare => new ProcessorShare(() => counts.shift() ?? null);
@@ -33,4 +33,11 @@ test("sleeping takes no CPU time", async () => {
   expect(slept).toBeLessThan(400);
   for (const end = before + slept + 50; threadCpuMs() < end; );
   expect(threadCpuMs() - before).toBeGreaterThanOrEqual(50);
+});
+
+test("an entry has its CPU time and half a second at most; on a busy machine as long as its share takes to give it that", () => {
+  expect(entryMs(5_000, 1)).toBe(5_500);
+  expect(entryMs(20, 1)).toBe(90);
+  expect(entryMs(5_000, 0.5)).toBe(12_500);
+  expect(entryMs(60_000, 0.5)).toBe(122_500);
 });

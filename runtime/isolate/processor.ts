@@ -64,3 +64,19 @@ function scheduleReader(): () => ScheduleCounts | null {
     return usedNs === undefined || waitedNs === undefined || turns === undefined ? null : { usedNs, waitedNs, turns };
   };
 }
+
+/** A thread that gets less of its processor than this shares it with others. */
+const quietShare = 0.9;
+const mostCautionMs = 1_000;
+const mostLateMs = 500;
+
+/**
+ * Milliseconds after which V8 is told to end an entry that has `leftMs` of CPU time left.
+ * V8 ends an entry by the wall's clock and for good; CPU time is what counts, and nobody is ended for what others took. So V8 is told to end it somewhat after
+ * the entry should have used the CPU time it has left, at the share of the processor that this thread gets. Where that is not all of it, the share may fall:
+ * it is told another fifth later, a second of CPU time at most.
+ */
+export function entryMs(leftMs: number, share: number): number {
+  const lateMs = Math.min(mostLateMs, leftMs + 50);
+  return lateMs + (share < quietShare ? (leftMs + Math.min(leftMs / 5, mostCautionMs)) / share : leftMs);
+}

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { asRefusal } from "../../api/http/serve.ts";
+import { asRefusal } from "../../api/http/refusal.ts";
 import { type ServiceApp, signUp } from "./auth-app.ts";
 import { type Author, author, authorOf, type Created, codeOf, type KapBody, program, startKapsApp } from "./kaps-app.ts";
 
