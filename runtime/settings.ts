@@ -26,7 +26,7 @@ export const runtimeSettings = {
   ),
   recycleGrowthMb: setting(
     "KAPSTONE_RUNTIME_RECYCLE_GROWTH_MB",
-    integer(128, 8, 65_536),
+    integer(256, 8, 65_536),
     "Memory that process may gain before it is replaced so; looked at from its 1,000th run on",
   ),
   logLevel: setting("KAPSTONE_LOG_LEVEL", text("info"), "Least level of the log lines"),
