@@ -13,6 +13,7 @@ import { probePort } from "./free-port.ts";
 
 const main = fileURLToPath(new URL("./main.ts", import.meta.url));
 const endTimeoutMs = 60_000;
+const cleanUpMs = 10_000;
 const running: Start[] = [];
 const folders: string[] = [];
 
@@ -59,8 +60,15 @@ function start(settings: Record<string, string>): Start {
     });
     if (stream) await finished(stream);
   });
+  // A process that says that it ends but hangs in Node's own clean-up is ended by who started it, as `npm start` does.
+  let said: number | undefined;
+  child.on("message", (message: { ends?: number }) => {
+    said = message.ends;
+    const hung = setTimeout(() => child.kill("SIGKILL"), cleanUpMs);
+    child.once("exit", () => clearTimeout(hung));
+  });
   // Not "close", which a child whose channel was closed from here never emits.
-  const ended = Promise.all([once(child, "exit"), ...outputs]).then(([[code, signal]]) => (code ?? signal) as number | string);
+  const ended = Promise.all([once(child, "exit"), ...outputs]).then(([[code, signal]]) => (said ?? code ?? signal) as number | string);
   const started = { process: child, output: () => text, ended };
   running.push(started);
   return started;

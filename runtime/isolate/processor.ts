@@ -77,6 +77,6 @@ const mostLateMs = 500;
  * it is told another fifth later, a second of CPU time at most.
  */
 export function entryMs(leftMs: number, share: number): number {
-  const lateMs = Math.min(mostLateMs, leftMs + 50);
+  const lateMs = Math.min(mostLateMs, leftMs + 200);
   return lateMs + (share < quietShare ? (leftMs + Math.min(leftMs / 5, mostCautionMs)) / share : leftMs);
 }

@@ -70,3 +70,19 @@ test("a queued run without a job is given one, for the attempt that it waits for
   await requeueStranded(knex);
   expect([await attemptsInQueue(fresh), await attemptsInQueue(tried)]).toEqual([[1], [2]]);
 });
+
+test("that an attempt is begun is on the disk before anybody acts on it, though the pool's other commits are not", async () => {
+  const id = await queuedMail();
+  const client = await database.postgres.hot.connect();
+  try {
+    const waits = async (): Promise<string> => (await client.query("show synchronous_commit")).rows[0].synchronous_commit;
+    await client.query("begin");
+    expect(await waits()).toBe("off");
+    expect((await client.query(beginAttemptSql, [id, 1])).rowCount).toBe(1);
+    expect(await waits()).toBe("on");
+    await client.query("rollback");
+    expect(await waits()).toBe("off");
+  } finally {
+    client.release();
+  }
+});

@@ -79,11 +79,13 @@ from ended cross join durable`;
 
 /**
  * Takes a queued run (`$1`) to carry out an attempt (`$2`). Answers no row when it has been taken, has ended or is gone: so each attempt is begun at most
- * once, however often its job comes. A run that waits for its first attempt has none behind it, and so no duration.
+ * once, however often its job comes. A run that waits for its first attempt has none behind it, and so no duration. Commits of the pool do not wait for the
+ * disk; that of an attempt that is begun does: what may have been carried out is not begun again after a crash of the database.
  */
 export const beginAttemptSql = `
 update runs set status = 'running', started_at = now(), attempts = $2, runtime_id = null, duration_ms = null
 where id = $1 and status = 'queued' and (attempts = $2 - 1 or attempts = $2 and duration_ms is null)
+  and set_config('synchronous_commit', 'on', true) = 'on'
 returning id, kap_id, trigger_id, started_at, due_at`;
 
 /**

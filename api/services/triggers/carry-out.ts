@@ -12,7 +12,7 @@ const maxDetached = 500;
 const detached = new WeakMap<Deps, Set<Promise<void>>>();
 
 /**
- * Waits for a run, but not longer than a second: a run that takes minutes must not keep the jobs of other kaps from their slots. It then goes on by
+ * Waits for a run whose attempt has been begun, but not longer than a second: a run that takes minutes must not keep the jobs of other kaps from their slots. It then goes on by
  * itself; should the process die meanwhile, the run's row says so and a sweep ends it, or gives it another attempt.
  */
 export async function holdSlotFor(deps: Deps, run: Promise<void>): Promise<void> {

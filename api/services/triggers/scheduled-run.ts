@@ -1,7 +1,7 @@
 import type { Deps } from "../../deps.ts";
 import { invoke } from "../../gateway/invoke.ts";
 import { beginAttemptSql, endAbandoned } from "../runs/finish.ts";
-import { endAttemptSurely, outcomeOfFailure } from "./carry-out.ts";
+import { endAttemptSurely, holdSlotFor, outcomeOfFailure } from "./carry-out.ts";
 import { type Runnable, refusalToRun } from "./runnable.ts";
 
 interface ScheduledRun extends Runnable {
@@ -14,11 +14,11 @@ interface ScheduledRun extends Runnable {
 /** A schedule's run has one attempt. */
 const attempt = 1;
 
-/** Takes the run, durably (the pool's commits do not wait for the disk): what may have been carried out is not carried out again. And reads all it needs. */
+/** Takes the run and reads all it needs. */
 const begin = `
-with durable as (select set_config('synchronous_commit', 'on', true)), begun as (${beginAttemptSql})
+with begun as (${beginAttemptSql})
 select r.kap_id, r.trigger_id, coalesce(r.due_at, r.started_at) as scheduled_at, k.slug, k.state, k.disabled, t.deleted_at as trigger_deleted_at
-from begun r cross join durable join kaps k on k.id = r.kap_id
+from begun r join kaps k on k.id = r.kap_id
 left join kap_triggers t on t.id = r.trigger_id`;
 
 /**
@@ -30,10 +30,13 @@ export async function carryOutSchedule(deps: Deps, runId: string, isRedelivered:
   const run = rows[0];
   if (!run) return isRedelivered ? endAbandoned(deps.postgres, runId, attempt) : undefined;
   const { kap_id: kapId, trigger_id: triggerId, scheduled_at: scheduledAt } = run;
-  const result =
-    refusalToRun(run) ??
-    (await invoke(deps, { kapId, triggerId, runId, attempt, kind: "schedule", scheduledAt }).catch((error: unknown) =>
-      outcomeOfFailure(deps, error),
-    ));
-  await endAttemptSurely(deps, { id: runId, attempt, outcome: result.outcome, detail: result.detail });
+  const carriedOut = async (): Promise<void> => {
+    const result =
+      refusalToRun(run) ??
+      (await invoke(deps, { kapId, triggerId, runId, attempt, kind: "schedule", scheduledAt }).catch((error: unknown) =>
+        outcomeOfFailure(deps, error),
+      ));
+    await endAttemptSurely(deps, { id: runId, attempt, outcome: result.outcome, detail: result.detail });
+  };
+  return holdSlotFor(deps, carriedOut());
 }

@@ -2,7 +2,6 @@ import type { JobHandlers } from "#platform/jobs.ts";
 import type { Deps } from "../../deps.ts";
 import type { Service } from "../../http/route.ts";
 import { mailRunJob, scheduledRunJob } from "../runs/finish.ts";
-import { holdSlotFor } from "./carry-out.ts";
 import { fireDue, fireJob } from "./fire.ts";
 import { carryOutMail } from "./mail/mail-run.ts";
 import { routes } from "./routes.ts";
@@ -13,11 +12,11 @@ function jobs(deps: Deps): JobHandlers {
   return {
     [scheduledRunJob](payload, job) {
       const { run_id } = payload as { run_id: string };
-      return holdSlotFor(deps, carryOutSchedule(deps, run_id, job.attempt > 1));
+      return carryOutSchedule(deps, run_id, job.attempt > 1);
     },
     [mailRunJob](payload, job) {
       const { run_id, attempt } = payload as { run_id: string; attempt: number };
-      return holdSlotFor(deps, carryOutMail(deps, run_id, attempt, job.attempt > 1));
+      return carryOutMail(deps, run_id, attempt, job.attempt > 1);
     },
     async [fireJob]() {
       await fireDue(deps);

@@ -26,7 +26,7 @@ export const cpuAttacks: Attack[] = [
   {
     name: "microtask flood by then",
     program: "() => { const again = () => Promise.resolve().then(again); return again(); }",
-    outcome: cpu,
+    outcome: [cpu, "memory-exceeded"], // each promise waits for the next one: whichever limit it meets first
   },
   {
     name: "queueMicrotask flood",

@@ -3,7 +3,7 @@ import { invoke } from "../../../gateway/invoke.ts";
 import { beginAttemptSql, endAbandoned } from "../../runs/finish.ts";
 import { readLargeMail } from "../../runs/mail-bytes.ts";
 import { effectiveSecrets } from "../../secrets/secrets.ts";
-import { endAttemptSurely, outcomeOfFailure } from "../carry-out.ts";
+import { endAttemptSurely, holdSlotFor, outcomeOfFailure } from "../carry-out.ts";
 import { type Runnable, refusalToRun } from "../runnable.ts";
 import { type MailReader, openMailReader, UnreadableMail } from "./mail-reader.ts";
 import { payloadOf } from "./payload.ts";
@@ -61,8 +61,11 @@ export async function carryOutMail(deps: Deps, runId: string, attempt: number, i
   const { rows } = await deps.postgres.hot.query<MailRun>({ name: "mail-run-begin", text: begin, values: [runId, attempt] });
   const run = rows[0];
   if (!run) return isRedelivered ? endAbandoned(deps.postgres, runId, attempt) : undefined;
-  const end = await carryOut(deps, run, attempt).catch((error: unknown) => outcomeOfFailure(deps, error));
-  await endAttemptSurely(deps, { id: run.id, attempt, ...end });
+  const carriedOut = async (): Promise<void> => {
+    const end = await carryOut(deps, run, attempt).catch((error: unknown) => outcomeOfFailure(deps, error));
+    await endAttemptSurely(deps, { id: run.id, attempt, ...end });
+  };
+  return holdSlotFor(deps, carriedOut());
 }
 
 async function carryOut(deps: Deps, run: MailRun, attempt: number): Promise<End> {
