@@ -92,7 +92,7 @@ test.each([
   ["runtime", internal],
   ["warm runtime", internal],
   ["mail", ["api, internal"]],
-  ["operator", [...internal, ...kubernetes, "s3"]],
+  ["operator", ["postgres", "s3", ...kubernetes]],
   ["api", ["postgres", "s3", ...kubernetes, ...runtimes]],
 ])("what pods of the part %s reach is what they need", async (who, expected) => {
   // A pod's own doors are in reach of itself alone.

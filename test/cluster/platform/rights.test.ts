@@ -29,7 +29,8 @@ test("the operator may tell of kaps, move pods and drive schedules, and nothing 
     "kaps.kapstone.dev [list watch patch]",
     "kaps.kapstone.dev/finalizers [update]",
     "kaps.kapstone.dev/status [patch]",
-    "leases.coordination.k8s.io [get create update]",
+    "leases.coordination.k8s.io [create]",
+    "leases.coordination.k8s.io [kapstone-operator] [get update]",
     "pods [list watch patch delete]",
   ]);
 });
