@@ -2,7 +2,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Readable } from "node:stream";
 import pg from "pg";
-import { paths, select, selects, streamed } from "./handlers.ts";
+import { outwardTo, paths, select, selects, streamed } from "./handlers.ts";
 
 /** The bare thing: `node:http` and `pg` answering what the programs answer. The database is the URL on the command line. */
 const database = process.argv[2];
@@ -16,6 +16,10 @@ const server = createServer((request, response) => {
   } else if (request.url === paths.echo) {
     const pieces: Buffer[] = [];
     request.on("data", (part: Buffer) => pieces.push(part)).on("end", () => response.end(Buffer.concat(pieces)));
+  } else if (request.url === paths.outward) {
+    fetch(String(request.headers[outwardTo]))
+      .then(async (answer) => response.end(await answer.text()))
+      .catch((error: unknown) => response.destroy(error as Error));
   } else if (request.url === paths.sql && pool) {
     selectOften(pool).then(
       (row) => response.end(JSON.stringify(row)),

@@ -1,5 +1,7 @@
 /** What the runtime and its peers are asked, by the end of the path. `sql` is a number of selects one after another in one request. */
-export const paths = { json: "/json", echo: "/echo", stream: "/stream", sql: "/sql" } as const;
+export const paths = { json: "/json", echo: "/echo", stream: "/stream", sql: "/sql", outward: "/outward" } as const;
+/** The header that names what `/outward` fetches. */
+export const outwardTo = "x-bench-to";
 
 /** Streamed by `/stream`: 10 MB in pieces of 64 KB. */
 export const streamed = { pieces: 160, pieceBytes: 65_536 };
@@ -13,6 +15,7 @@ const program = `
     const { url } = request;
     if (url.endsWith("${paths.json}")) return Response.json({ hello: "world" });
     if (url.endsWith("${paths.echo}")) return new Response(await request.arrayBuffer());
+    if (url.endsWith("${paths.outward}")) return new Response(await (await fetch(request.headers.get("${outwardTo}"))).text());
     if (url.endsWith("${paths.sql}")) {
       let row;
       for (let at = 0; at < ${selects}; at++) row = (await db.query(${JSON.stringify(select)}, [at % 10])).rows[0];

@@ -23,8 +23,8 @@ export interface MeasuredRuntime extends Peer {
 
 const kapId = randomUUID();
 
-/** Starts a generic runtime and waits until it is warm. `api` takes its reports. */
-export async function startRuntime(api: PeerApi): Promise<MeasuredRuntime> {
+/** Starts a generic runtime and waits until it is warm. `api` takes its reports; `egressAllow` (`host:port`) may be fetched although it is private. */
+export async function startRuntime(api: PeerApi, egressAllow = ""): Promise<MeasuredRuntime> {
   const keys = generateKeyPairSync("ed25519");
   const { entry } = await runtimeProgram(log);
   const [data, control] = [await freePort(), await freePort()];
@@ -33,6 +33,7 @@ export async function startRuntime(api: PeerApi): Promise<MeasuredRuntime> {
     KAPSTONE_RUNTIME_CONTROL: `tcp:127.0.0.1:${control}`,
     KAPSTONE_CLAIM_PUBLIC_KEY: keys.publicKey.export({ format: "der", type: "spki" }).toString("base64"),
     KAPSTONE_LOG_LEVEL: "info",
+    KAPSTONE_RUNTIME_EGRESS_ALLOW: egressAllow,
   });
   const headers = {
     host: "bench.kaps.localhost",

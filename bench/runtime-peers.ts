@@ -15,9 +15,9 @@ export interface Peer {
 
 const tool = (path: string): string => fileURLToPath(new URL(`../node_modules/${path}`, import.meta.url));
 
-/** Bare `node:http`; with a database also raw `pg`. */
-export async function startBare(databaseUrl?: string): Promise<Peer> {
-  const { process: child, firstLine } = await startOn(cores.measured, script("bare-server.ts", ...(databaseUrl ? [databaseUrl] : [])));
+/** Bare `node:http`; with a database also raw `pg`. On the measured core unless told. */
+export async function startBare(databaseUrl?: string, core: string = cores.measured): Promise<Peer> {
+  const { process: child, firstLine } = await startOn(core, script("bare-server.ts", ...(databaseUrl ? [databaseUrl] : [])));
   return { name: "bare node:http", origin: firstLine, pid: child.pid ?? 0, close: () => end(child) };
 }
 
@@ -29,7 +29,7 @@ export async function startWorkerd(): Promise<Peer> {
     join(folder, "config.capnp"),
     `using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
-  services = [(name = "main", worker = .program)],
+  services = [(name = "main", worker = .program), (name = "internet", network = (allow = ["public", "private", "local"]))],
   sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "main")],
 );
 const program :Workerd.Worker = (modules = [(name = "main.js", esModule = embed "main.js")], compatibilityDate = "2026-01-01");

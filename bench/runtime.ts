@@ -6,17 +6,17 @@ import { type Built, built, program, testBuilder } from "../api/services/kaps/bu
 import { startPostgres } from "../local/postgres.ts";
 import { createLogger } from "../platform/log.ts";
 import { PeerApi } from "../runtime/fixture/peer-api.ts";
-import { kapProgram, paths, selects, streamed } from "./handlers.ts";
+import { kapProgram, outwardTo, paths, selects, streamed } from "./handlers.ts";
 import type { LoadResult } from "./load.ts";
 import { type Measure, ms, type Row } from "./measure.ts";
 import { type MeasuredRuntime, startRuntime } from "./measured-runtime.ts";
 import { processTree, proportionalMb } from "./process-memory.ts";
-import { load, median } from "./processes.ts";
+import { cores, load, median } from "./processes.ts";
 import { type Peer, startBare, startDeno, startWorkerd } from "./runtime-peers.ts";
 
 const rounds = 5;
 const claims = 20;
-const counts = { one: 1_500, fifty: 8_000, echo: 1_500, stream: 25, sql: 10 };
+const counts = { one: 1_500, fifty: 8_000, echo: 1_500, stream: 25, sql: 10, outward: 500 };
 const largeBundleBytes = 300 * 1024;
 const spareMs = 2_500;
 
@@ -38,13 +38,14 @@ export const runtimeAlone: Measure = {
     try {
       const rows = await claimRows(api);
       await fillTable(server.url);
-      const ours = keep(await startRuntime(api));
+      const stub = keep(await startBare(undefined, cores.rest));
+      const ours = keep(await startRuntime(api, new URL(stub.origin).host));
       await ours.claim(kapProgram, { database: databaseOf(server.url) });
       const [bare, workerd, deno] = [keep(await startBare(server.url)), keep(await startWorkerd()), keep(await startDeno())];
       await ours.get(paths.json);
       await new Promise((resolve) => setTimeout(resolve, spareMs));
       rows.unshift(...(await memoryRows(ours, [bare, workerd, deno])));
-      rows.unshift(...(await speedRows(ours, bare, workerd, deno)));
+      rows.unshift(...(await speedRows(ours, bare, workerd, deno, stub.origin + paths.json)));
       return rows;
     } finally {
       for (const peer of closers) await peer.close();
@@ -60,9 +61,10 @@ interface Round {
   fifty: LoadResult;
   echo: LoadResult;
   stream: LoadResult;
+  outward: LoadResult;
 }
 
-async function speedRows(ours: MeasuredRuntime, bare: Peer, workerd: Peer, deno: Peer): Promise<Row[]> {
+async function speedRows(ours: MeasuredRuntime, bare: Peer, workerd: Peer, deno: Peer, stubUrl: string): Promise<Row[]> {
   const all: Peer[] = [ours, bare, workerd, deno];
   const taken = new Map<Peer, Round[]>(all.map((peer) => [peer, []]));
   const sql: { ours: number; raw: number }[] = [];
@@ -74,6 +76,13 @@ async function speedRows(ours: MeasuredRuntime, bare: Peer, workerd: Peer, deno:
         fifty: await load({ ...to, path: paths.json, connections: 50, requests: counts.fifty }),
         echo: await load({ ...to, path: paths.echo, connections: 4, requests: counts.echo, bodyBytes: 65_536 }),
         stream: await load({ ...to, path: paths.stream, connections: 1, requests: counts.stream }),
+        outward: await load({
+          origin: peer.origin,
+          headers: { ...ours.headers, [outwardTo]: stubUrl },
+          path: paths.outward,
+          connections: 1,
+          requests: counts.outward,
+        }),
       });
     }
     const selectMs = async (peer: Peer): Promise<number> => {
@@ -86,7 +95,7 @@ async function speedRows(ours: MeasuredRuntime, bare: Peer, workerd: Peer, deno:
   const roundsOf = (peer: Peer): Round[] => taken.get(peer) ?? [];
   const failures = [...taken.values()]
     .flat()
-    .reduce((sum, { one, fifty, echo, stream }) => sum + one.failures + fifty.failures + echo.failures + stream.failures, 0);
+    .reduce((sum, round) => sum + Object.values<LoadResult>({ ...round }).reduce((of, { failures }) => of + failures, 0), 0);
   if (failures > 0) throw new Error(`${failures} requests failed while they were measured`);
   const of = (peer: Peer, read: (round: Round) => number): number => median(roundsOf(peer).map(read));
   const paired = (peer: Peer, combine: (mine: Round, theirs: Round) => number): number =>
@@ -141,6 +150,14 @@ async function speedRows(ours: MeasuredRuntime, bare: Peer, workerd: Peer, deno:
       result: `+${ms(sqlOver)}`,
       goal: "≤ +0.25 ms",
       isMet: sqlOver <= 0.25,
+    },
+    {
+      measure: "one outward fetch to a local stub, concurrency 1, median",
+      value: ms(of(ours, ({ outward }) => outward.p50)),
+      peer: peers.map((peer) => `${peer.name} ${ms(of(peer, ({ outward }) => outward.p50))}`).join(", "),
+      result: `+${ms(paired(workerd, (mine, theirs) => mine.outward.p50 - theirs.outward.p50))} over workerd`,
+      goal: "",
+      isMet: true,
     },
   ];
 }
