@@ -32,6 +32,8 @@ export class DatabaseQuota {
   #measuredAt = Number.NEGATIVE_INFINITY;
   #intervalMs = freshMs;
   #failingSince: number | null = null;
+  /** Statements that may have freed space, ever: a measure that one of them overtook is out of date when it comes. */
+  #freed = 0;
   #timer: NodeJS.Timeout | undefined;
 
   /** `onFailure` hears of the first failure of a row of them. Statements that free space are refused too from twice the size on, or this much over it. */
@@ -84,7 +86,10 @@ export class DatabaseQuota {
 
   /** After a statement, whatever its end: what it freed holds at once, and the size is measured soon if that was long ago. */
   ran(effect: SizeEffect, pool: Pool): void {
-    if (this.#isOver && effect !== "reads") this.#measuredAt = Number.NEGATIVE_INFINITY;
+    if (this.#isOver && effect !== "reads") {
+      this.#freed += 1;
+      this.#measuredAt = Number.NEGATIVE_INFINITY;
+    }
     if (this.#timer || !this.#isStale(effect === "reads" ? readingFactor : 1)) return;
     this.#timer = setTimeout(() => {
       void this.#measureBeside(pool).finally(() => {
@@ -115,6 +120,7 @@ export class DatabaseQuota {
   /** Measures now, on a connection of the kap's role. Answers whether the database is over its size; a failure leaves what was known. */
   async measure(client: ClientBase): Promise<boolean> {
     const began = performance.now();
+    const freed = this.#freed;
     try {
       const { rows } = await client.query<{ bytes: number }>(sizeSql, [this.#schemaName]);
       this.#bytes = Number(rows[0]?.bytes ?? 0);
@@ -122,8 +128,9 @@ export class DatabaseQuota {
     } catch (error) {
       this.#failed(error);
     } finally {
-      this.#measuredAt = performance.now();
-      this.#intervalMs = Math.max(freshMs, (this.#measuredAt - began) * costFactor);
+      const ended = performance.now();
+      this.#measuredAt = freed === this.#freed ? ended : Number.NEGATIVE_INFINITY;
+      this.#intervalMs = Math.max(freshMs, (ended - began) * costFactor);
     }
     return this.#isOver;
   }

@@ -76,8 +76,9 @@ test("jobs of a worker that was killed are given to others once it has been sile
 test("a job that takes longer than many heartbeats is carried out once, whoever else is there", async () => {
   const options = { concurrency: 2, log, heartbeatMs: 20 };
   const carriedOut: number[] = [];
-  const long = async (_payload: unknown, job: { attempt: number }): Promise<void> => {
+  const long = async (_payload: unknown, job: { id: string; attempt: number }): Promise<void> => {
     carriedOut.push(job.attempt);
+    await database.postgres.knex.raw("update kapstone_jobs._private_jobs set locked_at = now() - interval '1 hour' where id = ?", [job.id]);
     await delay(1_500);
   };
   const both = [await startJobWorkers(database.postgres, { long }, options), await startJobWorkers(database.postgres, { long }, options)];
@@ -101,6 +102,26 @@ test("a job that somebody has just taken is his, though he has not said yet that
   expect(ran).toBe(false);
   await releaseJobs(database.postgres.knex);
   await until(() => ran);
+  await workers.close();
+});
+
+test("a job that was taken and never came is given out again", async () => {
+  const { knex } = database.postgres;
+  const ran: unknown[] = [];
+  const workers = await startJobWorkers(
+    database.postgres,
+    { stray: async (payload) => void ran.push(payload) },
+    { concurrency: 1, log, heartbeatMs: 20 },
+  );
+  await addJob(knex, "stray", {}, { key: "stray", queue: "strays", runAt: new Date(Date.now() + 3_600_000) });
+  await knex.raw(
+    `with taken as (
+       update kapstone_jobs._private_jobs set run_at = now(), attempts = 1, locked_at = now() - interval '31 s',
+         locked_by = (select worker_id from kapstone_jobs.live_workers order by seen_at desc limit 1)
+       where key = 'stray' returning job_queue_id, locked_at, locked_by)
+     update kapstone_jobs._private_job_queues q set locked_at = taken.locked_at, locked_by = taken.locked_by from taken where q.id = taken.job_queue_id`,
+  );
+  await until(() => ran.length > 0);
   await workers.close();
 });
 

@@ -103,7 +103,7 @@ export async function releaseJobs(db: Db): Promise<void> {
 
 /**
  * Starts this process's job workers. They say every 5 s (`heartbeatMs`) that they live; the jobs of a process that has been silent for 30 s (it was
- * killed) are given to others at once, not after the queue's own four hours.
+ * killed), and those that have not come within 30 s to the process that took them, are given out again, not after the queue's own four hours.
  */
 export async function startJobWorkers(
   postgres: Pick<Postgres, "url">,
@@ -124,12 +124,18 @@ export async function startJobWorkers(
   tolerateLostConnections(pool);
   askAgainWhileAway(pool);
   const holders = new Set<string>();
+  const inWork = new Set<string>();
   const taskList: TaskList = Object.fromEntries(
     Object.entries(handlers).map(([name, handler]) => [
       name,
       async (payload, helpers) => {
         const abort = helpers.abortSignal ?? new AbortController().signal;
-        await handler(payload, { id: helpers.job.id, attempt: helpers.job.attempts, signal: abort });
+        inWork.add(helpers.job.id);
+        try {
+          await handler(payload, { id: helpers.job.id, attempt: helpers.job.attempts, signal: abort });
+        } finally {
+          inWork.delete(helpers.job.id);
+        }
       },
     ]),
   );
@@ -145,6 +151,14 @@ export async function startJobWorkers(
          where locked_at < now() - make_interval(secs => $1) and not exists (
            select 1 from ${jobsSchema}.live_workers w where w.worker_id = j.locked_by and w.seen_at > now() - make_interval(secs => $1))))`,
       [deadAfterSeconds],
+    );
+    // A job whose delivery was lost on its way here (the connection broke) is nobody's.
+    await pool.query(
+      `with lost as (
+         update ${jobsSchema}._private_jobs set locked_at = null, locked_by = null
+         where locked_by = any($1) and locked_at < now() - make_interval(secs => $2) and id <> all($3::bigint[]) returning job_queue_id)
+       update ${jobsSchema}._private_job_queues q set locked_at = null, locked_by = null from lost where q.id = lost.job_queue_id and q.locked_by = any($1)`,
+      [[...holders], deadAfterSeconds, [...inWork]],
     );
   };
   let runner: Runner;
