@@ -43,7 +43,7 @@ WORKDIR /app
 ENV KAPSTONE_RUNTIME_DATA=tcp:0.0.0.0:9000 KAPSTONE_RUNTIME_CONTROL=tcp:0.0.0.0:9001
 EXPOSE 9000 9001
 USER 1000:1000
-CMD ["node", "--no-node-snapshot", "--max-semi-space-size=1", "runtime/main.js"]
+CMD ["node", "--no-node-snapshot", "--max-semi-space-size=1", "--no-wasm-tier-up", "--no-wasm-dynamic-tiering", "runtime/main.js"]
 
 FROM base AS mail-ingest
 LABEL org.opencontainers.image.title="kapstone-mail-ingest" \

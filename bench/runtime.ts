@@ -19,6 +19,7 @@ const claims = 20;
 const counts = { one: 1_500, fifty: 8_000, echo: 1_500, stream: 25, sql: 10, outward: 500 };
 const largeBundleBytes = 300 * 1024;
 const spareMs = 2_500;
+const restMs = 500;
 
 /**
  * The runtime without gateway and api, beside bare `node:http`, workerd and Deno serving the same program. Paired rounds: in each, all take turns,
@@ -44,7 +45,14 @@ export const runtimeAlone: Measure = {
       const [bare, workerd, deno] = [keep(await startBare(server.url)), keep(await startWorkerd()), keep(await startDeno())];
       await ours.get(paths.json);
       await new Promise((resolve) => setTimeout(resolve, spareMs));
-      rows.unshift(...(await memoryRows(ours, [bare, workerd, deno])));
+      const peers = [bare, workerd, deno];
+      rows.unshift(...memoryRows("its program sends statements", ours, peers));
+      const plain = keep(await startRuntime(api));
+      await plain.claim(`exports.default = { fetch: () => Response.json({ hello: "world" }) };`);
+      await plain.get(paths.json);
+      await new Promise((resolve) => setTimeout(resolve, spareMs));
+      rows.unshift(...memoryRows("its program sends none", plain, peers));
+      await plain.close();
       rows.unshift(...(await speedRows(ours, bare, workerd, deno, stub.origin + paths.json)));
       return rows;
     } finally {
@@ -163,7 +171,7 @@ async function speedRows(ours: MeasuredRuntime, bare: Peer, workerd: Peer, deno:
 }
 
 /** Idle memory. The spare waits for any child's end and its memory is that of a child: it is counted apart. */
-async function memoryRows(ours: MeasuredRuntime, peers: Peer[]): Promise<Row[]> {
+function memoryRows(what: string, ours: MeasuredRuntime, peers: Peer[]): Row[] {
   const [supervisor = 0, ...children] = processTree(ours.pid).filter((pid) => proportionalMb([pid]) !== 0);
   const [child = 0, ...spares] = children;
   const assigned = proportionalMb([supervisor, child]);
@@ -171,7 +179,7 @@ async function memoryRows(ours: MeasuredRuntime, peers: Peer[]): Promise<Row[]> 
   const mb = (value: number | null): string => `${(value ?? 0).toFixed(0)} MB`;
   return [
     {
-      measure: "memory of an assigned idle runtime (PSS)",
+      measure: `memory of an assigned idle runtime (PSS), ${what}`,
       value: `${mb(assigned)}: supervisor ${mb(proportionalMb([supervisor]))}, child ${mb(proportionalMb([child]))}; spare ${mb(proportionalMb(spares))}`,
       peer: peers.map((peer) => `${peer.name} ${mb(proportionalMb(processTree(peer.pid)))}`).join(", "),
       result: mb(assigned),
@@ -204,6 +212,7 @@ async function claimRows(api: PeerApi): Promise<Row[]> {
     for (const { program: given, times, told } of subjects) {
       const runtime = await startRuntime(api);
       try {
+        await new Promise((resolve) => setTimeout(resolve, restMs)); // warm runtimes wait for their claim
         const start = performance.now();
         told.push(await runtime.claim(given));
         const { status, text } = await runtime.get(paths.json);

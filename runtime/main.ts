@@ -1,4 +1,3 @@
-import { setFlagsFromString } from "node:v8";
 import { readClaimPublicKey } from "#platform/claim-keys.ts";
 import { ConfigurationError, readSettings } from "#platform/config.ts";
 import { createLogger } from "#platform/log.ts";
@@ -13,8 +12,6 @@ import { Supervisor } from "./supervisor/supervisor.ts";
 const termDrainMs = 20_000;
 
 async function start(): Promise<void> {
-  // The SQL parser is the only WebAssembly here. V8's optimizing compiler saves it 5 µs a statement, for 20 to 40 MB and a quarter second.
-  for (const flag of ["--no-wasm-tier-up", "--no-wasm-dynamic-tiering"]) setFlagsFromString(flag);
   const settings = readSettings(runtimeSettings, process.env);
   const log = createLogger("runtime", { level: settings.logLevel });
   const controlAddress = parseAddress(settings.control);
