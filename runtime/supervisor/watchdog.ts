@@ -17,9 +17,10 @@ const graceMs = 350;
 const lateCpuMs = 1_800;
 /**
  * CPU time above its budget at which a lone run is past its time, whatever V8 was told: V8 ends it sooner, unless the machine was busy when it was told.
- * A run with neighbours is past it at twice its budget: nearly always V8 ends it before, and spares them.
  */
 const overdraftMs = 300;
+/** The same for a run with neighbours, which V8 spares: it is told to end the run before this, unless the machine was far busier then. */
+const crowdOverdraftMs = ({ cpuBudgetMs }: BoardRun): number => cpuBudgetMs + 500;
 /**
  * A child whose main thread gets no CPU time is not wedged, on a busy machine; silence this long is a wedge whatever it used. Below the 5 s after
  * which isolated-vm itself gives the isolate up, and could not say whose fault it was.
@@ -120,7 +121,7 @@ export class Watchdog {
     const isAlone = inside !== null && inFlight.length === 1;
     const runMs = inside === null || spent === null ? null : inside.cpuMs + spent - inside.cpuClockMs;
     if (inside && now - inside.enteredAt < inside.timeoutMs) {
-      if (runMs === null || runMs < inside.cpuBudgetMs + (isAlone ? overdraftMs : inside.cpuBudgetMs)) return null;
+      if (runMs === null || runMs < inside.cpuBudgetMs + (isAlone ? overdraftMs : crowdOverdraftMs(inside))) return null;
     }
     // Never at first sight: the answer may have come while this process itself was kept from reading it.
     if (this.#overdue?.sequence !== (inside?.sequence ?? outside)) {
