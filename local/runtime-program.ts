@@ -15,7 +15,7 @@ export interface RuntimeProgram {
 
 /**
  * The supervisor holds little and waits most of the time: a small nursery keeps it small, and its only WebAssembly, the SQL parser, is not optimised: that saves
- * 5 µs a statement, for 20 to 40 MB and a quarter second. (Flags that are set later cost it Node's own code cache.)
+ * 5 µs a statement, for 20 to 40 MB and a quarter second.
  */
 export const runtimeNodeFlags = ["--no-node-snapshot", "--max-semi-space-size=1", "--no-wasm-tier-up", "--no-wasm-dynamic-tiering"];
 
