@@ -180,8 +180,14 @@ export async function startJobWorkers(
     await pool.end();
     throw error;
   }
+  // One at a time: one that waited long for a connection would judge by what was in work when it was asked for.
+  let beating: Promise<void> | undefined;
   const beat = (): void => {
-    heartbeat().catch((error: unknown) => options.log.warn({ err: error }, "the job workers' heartbeat failed"));
+    beating ??= heartbeat()
+      .catch((error: unknown) => options.log.warn({ err: error }, "the job workers' heartbeat failed"))
+      .finally(() => {
+        beating = undefined;
+      });
   };
   beat();
   const timer = setInterval(beat, options.heartbeatMs ?? defaultHeartbeatMs);
@@ -189,6 +195,7 @@ export async function startJobWorkers(
     async close() {
       clearInterval(timer);
       await runner.stop();
+      await beating; // it would say once more that this process lives
       await pool.query(`delete from ${jobsSchema}.live_workers where worker_id = any($1)`, [[...holders]]).catch(() => undefined);
       await pool.end();
     },
