@@ -11,19 +11,12 @@ export function redact(value: string): string {
   return value.replace(secretText, "$1[redacted]").replace(jwtText, "[redacted jwt]");
 }
 
-function redactDeep(value: unknown, depth: number): unknown {
-  if (typeof value === "string") return redact(value);
-  if (depth === 0 || value === null || typeof value !== "object" || Buffer.isBuffer(value) || value instanceof Date) return value;
-  if (value instanceof Error) {
-    const own = redactDeep({ ...value }, depth - 1) as object;
-    return { type: value.name, message: redact(value.message), stack: redact(value.stack ?? ""), ...own };
-  }
-  if (Array.isArray(value)) return value.map((item) => redactDeep(item, depth - 1));
-  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, redactDeep(item, depth - 1)]));
-}
-
-/** The process's logger: JSON lines on standard output, one per event. No credential reaches a line, whatever field it came in. */
+/**
+ * The process's logger: JSON lines on standard output, one per event, an error as `err` with its causes. Each line is redacted as a whole, so that no
+ * credential reaches it, whatever field it came in and however deep.
+ */
 export function createLogger(name: string, options: { level?: string; destination?: { write(line: string): void } } = {}): Logger {
+  const destination = options.destination ?? pino.destination({ sync: true });
   return pino(
     {
       name,
@@ -32,13 +25,8 @@ export function createLogger(name: string, options: { level?: string; destinatio
         paths: ["password", "*.password", "secret", "*.secret", "authorization", "cookie", "*.authorization", "*.cookie"],
         censor: "[redacted]",
       },
-      formatters: { log: (fields) => redactDeep(fields, 4) as Record<string, unknown> },
-      hooks: {
-        logMethod(args, method) {
-          method.apply(this, args.map((arg) => (typeof arg === "string" ? redact(arg) : arg)) as Parameters<typeof method>);
-        },
-      },
+      serializers: { err: pino.stdSerializers.errWithCause },
     },
-    options.destination ?? pino.destination({ sync: true }),
+    { write: (line) => destination.write(redact(line)) },
   );
 }

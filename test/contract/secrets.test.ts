@@ -179,6 +179,13 @@ describe("secret groups", () => {
     expect(await seen(kap)).toEqual({});
     expect(await seen(second)).toEqual({ TOKEN: "2" });
     expect((await me.call("DELETE", `/kaps/${kap}/secret-groups/${group}`)).status).toBe(404);
+    await me.call("DELETE", `/kaps/${second}`);
+    const ofDeleted = await me.call("DELETE", `/secret-groups/${group}`);
+    expect([codeOf(ofDeleted), ofDeleted.text]).toEqual([
+      "409 CONFLICT",
+      expect.stringMatching(/\(deleted, can be recovered\): detach it there first; a deleted kap/),
+    ]);
+    await me.call("POST", `/kaps/${second}/recover`);
     const history = await me.call("GET", `/secret-groups/${group}/history`);
     expect(history.json<{ events: { kind: string; actor: { name: string } }[] }>().events.map((event) => event.kind)).toEqual([
       "created",

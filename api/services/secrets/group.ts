@@ -109,16 +109,17 @@ export async function renameGroup(deps: Deps, caller: Caller, client: string | n
 export async function deleteGroup(deps: Deps, caller: Caller, client: string | null, id: string): Promise<GroupRow> {
   return deps.db.transaction(async (trx) => {
     const group = await lockGroup(trx, caller.org.id, id);
-    const kaps: { slug: string }[] = await trx("kap_secret_groups as a")
+    const kaps: { slug: string; deleted_at: Date | null }[] = await trx("kap_secret_groups as a")
       .join("kaps as k", "k.id", "a.kap_id")
       .where("a.group_id", id)
       .orderBy("k.slug")
       .limit(20)
-      .select("k.slug");
+      .select("k.slug", "k.deleted_at");
     if (kaps.length > 0) {
-      const slugs = kaps.map((kap) => kap.slug);
-      throw refuse("CONFLICT", `the group ${group.name} is attached to ${slugs.join(", ")}: detach it there first`, {
-        details: { kaps: slugs },
+      const names = kaps.map((kap) => (kap.deleted_at === null ? kap.slug : `${kap.slug} (deleted, can be recovered)`));
+      const first = kaps.some((kap) => kap.deleted_at !== null) ? "; a deleted kap has to be recovered for that, or be purged" : "";
+      throw refuse("CONFLICT", `the group ${group.name} is attached to ${names.join(", ")}: detach it there first${first}`, {
+        details: { kaps: kaps.map((kap) => kap.slug) },
       });
     }
     await trx("secrets").where({ group_id: id }).delete();
