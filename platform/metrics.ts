@@ -1,5 +1,6 @@
-import { createServer, type Server } from "node:http";
+import type { Server } from "node:http";
 import { collectDefaultMetrics, Registry } from "prom-client";
+import { createServer } from "./node-http.ts";
 
 export { Counter, Gauge, Histogram } from "prom-client";
 export type Metrics = Registry;

@@ -1,6 +1,7 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import { Server as NetServer } from "node:net";
 import { newId } from "#platform/ids.ts";
+import { createServer } from "#platform/node-http.ts";
 import { refuse } from "./answer.ts";
 import type { Engine } from "./engine.ts";
 import { inheritedFd } from "./link.ts";

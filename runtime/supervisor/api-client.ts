@@ -1,6 +1,6 @@
-import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from "node:http";
-import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
+import type { IncomingMessage } from "node:http";
 import type { Readable } from "node:stream";
+import * as http from "#platform/node-http.ts";
 
 /** Where the api's internal listener is, and who this runtime is to it. */
 export interface ApiAddress {
@@ -16,21 +16,26 @@ export interface ApiCall {
   signal: AbortSignal;
 }
 
-const agents = {
-  "http:": new HttpAgent({ keepAlive: true, maxSockets: 32 }),
-  "https:": new HttpsAgent({ keepAlive: true, maxSockets: 32 }),
-};
+const pooled = { keepAlive: true, maxSockets: 32 };
+const plain = { request: http.request, agent: new http.Agent(pooled) };
+let secure: typeof plain | undefined;
+
+/** TLS is loaded by a runtime whose api is reached by it. */
+function overTls(): typeof plain {
+  const https = process.getBuiltinModule("node:https");
+  secure ??= { request: https.request, agent: new https.Agent(pooled) };
+  return secure;
+}
 
 /** Sends one request to the api and answers with its response, body unread. Rejects with the connection's error or the signal's reason. */
 export function callApi(api: ApiAddress, call: ApiCall): Promise<IncomingMessage> {
   const target = new URL(call.path, api.url);
-  const isSecure = target.protocol === "https:";
+  const { request: send, agent } = target.protocol === "https:" ? overTls() : plain;
   const headers: Record<string, string> = { authorization: `Bearer ${api.token}`, ...call.headers };
   const { body } = call;
   if (typeof body === "string" || body instanceof Uint8Array) headers["content-length"] = String(Buffer.byteLength(body));
   return new Promise((resolve, reject) => {
-    const options = { method: call.method, headers, agent: isSecure ? agents["https:"] : agents["http:"], signal: call.signal };
-    const request = (isSecure ? httpsRequest : httpRequest)(target, options, resolve);
+    const request = send(target, { method: call.method, headers, agent, signal: call.signal }, resolve);
     request.on("error", reject);
     if (body === undefined || typeof body === "string" || body instanceof Uint8Array) return void request.end(body);
     body.on("error", (error) => request.destroy(error));

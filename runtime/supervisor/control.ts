@@ -1,5 +1,6 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Metrics } from "#platform/metrics.ts";
+import { createServer } from "#platform/node-http.ts";
 import { AssignmentRefused } from "../seam/assignment.ts";
 import { readBody } from "./api-client.ts";
 import { ClaimRefused, type Supervisor } from "./supervisor.ts";
