@@ -1,6 +1,6 @@
 import { kapLabels } from "#platform/kap-resource.ts";
 import type { ApiResource, Kubernetes } from "#platform/kubernetes/client.ts";
-import { isPodReady, type Pod, restartsOf } from "#platform/kubernetes/objects.ts";
+import { isPodReady, isPodStarting, type Pod, restartsOf } from "#platform/kubernetes/objects.ts";
 import { watchObjects } from "#platform/kubernetes/watch.ts";
 import type { Logger } from "#platform/log.ts";
 import type { RuntimeCandidate, RuntimePool } from "../gateway/pool.ts";
@@ -29,8 +29,9 @@ export interface PodPool extends RuntimePool {
 }
 
 /**
- * Watches the warm pods and offers those that may be claimed: Ready, not ending, not claimed or given up by this process. A claim needs no word with the
- * Kubernetes API: another replica's is found out by the runtime's 409, and the operator adopts claimed pods afterwards, by the table of runtimes.
+ * Watches the warm pods and offers those that may be claimed: Ready, not ending, not claimed or given up by this process. While there is none, those that
+ * have just started: kubelet looks at them once a second, and a caller waits. A claim needs no word with the Kubernetes API: another replica's is found out
+ * by the runtime's 409, and the operator adopts claimed pods afterwards, by the table of runtimes.
  */
 export function createPodPool({ kubernetes, release, tell, signal, log }: PodPoolOptions): PodPool {
   /** Starts of pods that were claimed or given up from here; forgotten when the pod is no longer a warm one. */
@@ -50,9 +51,12 @@ export function createPodPool({ kubernetes, release, tell, signal, log }: PodPoo
   };
   return {
     async candidates() {
-      const free = [...watch.store.values()].filter((pod) => isPodReady(pod) && !used.has(startOf(pod)));
+      const free = [...watch.store.values()].filter((pod) => !used.has(startOf(pod)));
       // In no order, so that replicas that claim at the same moment rarely ask the same pod first.
-      return shuffled(free).flatMap((pod) => candidateOf(pod) ?? []);
+      const ready = shuffled(free.filter(isPodReady)).flatMap((pod) => candidateOf(pod) ?? []);
+      if (ready.length > 0) return ready;
+      const starting = shuffled(free.filter(isPodStarting)).flatMap((pod) => candidateOf(pod) ?? []);
+      return starting.map((candidate) => ({ ...candidate, isStarting: true }));
     },
     taken(control) {
       use(control);

@@ -126,6 +126,16 @@ function noRuntime(): Refusal {
   });
 }
 
+/** What counts as the answer of a runtime that starts and does not listen yet. */
+const notYet = { status: 425, body: null };
+
+/** Whether a request failed before a byte of it was sent: nobody listened, or nobody could be reached. */
+function isUnreached(error: unknown): boolean {
+  return (
+    error instanceof Error && "code" in error && ["ECONNREFUSED", "EHOSTUNREACH", "UND_ERR_CONNECT_TIMEOUT"].includes(String(error.code))
+  );
+}
+
 async function claim(deps: Deps, kapId: string, runtime: { id: string; token: string }, deadline: number): Promise<ReadyRuntime> {
   try {
     const candidates = deps.pool.candidates();
@@ -133,6 +143,7 @@ async function claim(deps: Deps, kapId: string, runtime: { id: string; token: st
     for (let pause = 3, list = await candidates; ; list = await deps.pool.candidates()) {
       for (const candidate of list) {
         const outcome = await control(candidate.control, "POST", "/claim", assignment, claimRequestMs).catch((error: unknown) => {
+          if (candidate.isStarting && isUnreached(error)) return notYet;
           deps.log.warn({ err: error, runtime: candidate.control }, "a warm runtime did not take its claim and is discarded");
           return null;
         });

@@ -11,7 +11,7 @@ export function readinessChecks(deps: Deps): ReadinessChecks {
     migrations: () => checkMigrated(deps.postgres, migrations),
     objects: () => deps.objects.check(),
     runtimes: async () => {
-      if ((await deps.pool.candidates()).length > 0) return;
+      if ((await deps.pool.candidates()).some(({ isStarting }) => !isStarting)) return;
       const { rows } = await deps.postgres.hot.query<{ n: number }>("select count(*) as n from runtimes where state = 'ready'");
       if ((rows[0]?.n ?? 0) === 0) throw new Error("no runtime is warm: see the log of the runtime pool");
     },

@@ -44,7 +44,13 @@ export interface Pod extends KubernetesObject {
     phase?: string;
     podIP?: string;
     conditions?: { type: string; status: string }[];
-    containerStatuses?: { name: string; ready: boolean; restartCount: number; state?: { running?: { startedAt?: string } } }[];
+    containerStatuses?: {
+      name: string;
+      ready: boolean;
+      restartCount: number;
+      started?: boolean;
+      state?: { running?: { startedAt?: string } };
+    }[];
   };
 }
 
@@ -54,6 +60,17 @@ export function isPodReady(pod: Pod): boolean {
     pod.metadata.deletionTimestamp === undefined &&
     pod.status?.podIP !== undefined &&
     (pod.status.conditions ?? []).some(({ type, status }) => type === "Ready" && status === "True")
+  );
+}
+
+/** Whether a pod has an address, its containers run, and its startup probe has not answered yet. */
+export function isPodStarting(pod: Pod): boolean {
+  const containers = pod.status?.containerStatuses ?? [];
+  return (
+    pod.metadata.deletionTimestamp === undefined &&
+    pod.status?.podIP !== undefined &&
+    containers.length > 0 &&
+    containers.every(({ state, started }) => state?.running !== undefined && started !== true)
   );
 }
 
