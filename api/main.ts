@@ -16,6 +16,8 @@ import { startApi } from "./start.ts";
  * seen to before the signal, by the pod's preStop pause: endpoints forget a pod meanwhile.
  */
 const lingerMs = 2_000;
+/** In steps, so that only time in which this process ran counts: what came while the machine stood still is answered before connections are closed. */
+const lingerStepMs = 100;
 
 /** The API as a process of its own in a cluster: pods are its runtimes, `Kap` resources what it tells of kaps. */
 const asked = Promise.race([once(process, "SIGTERM"), once(process, "SIGINT")]);
@@ -45,7 +47,7 @@ async function start(): Promise<{ stop(signal: string): Promise<void> }> {
     async stop(signal) {
       log.info({ signal }, "leaving: what is under way may end");
       api.leave();
-      await delay(lingerMs);
+      for (let rest = lingerMs; rest > 0; rest -= lingerStepMs) await delay(lingerStepMs);
       await api.drain(cluster.drainSeconds * 1_000);
       await api.close();
       ending.abort();

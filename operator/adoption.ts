@@ -5,6 +5,9 @@ import { adoptionPatch, controlAddressOf, isClaimed, isEnding, reasonToEnd } fro
 import { podResource, type ReconcileParts } from "./parts.ts";
 import type { RuntimeRow } from "./runtime-rows.ts";
 
+/** What each pod, as the store has it, has been patched with: it comes back changed by the watch, until when it is not adopted again. */
+const sent = new WeakMap<Pod, string>();
+
 /** A look at `runtimes` older than this decides no deletion: what it does not name may have been claimed since. */
 const freshMs = 10_000;
 
@@ -70,7 +73,7 @@ export function countPods(pods: ReadonlyMap<string, Pod>): { warm: number; claim
 async function adopt(parts: ReconcileParts, pod: Pod, row: RuntimeRow, kap: Kap | undefined): Promise<void> {
   if (isEnding(pod)) return;
   const patch = adoptionPatch(pod, row.kapId, kap);
-  if (patch === null) return;
+  if (patch === null || sent.get(pod) === JSON.stringify(patch)) return;
   const wasWarm = !isClaimed(pod);
   try {
     await parts.kubernetes.mergePatch(podResource, pod.metadata.name, patch);
@@ -78,6 +81,7 @@ async function adopt(parts: ReconcileParts, pod: Pod, row: RuntimeRow, kap: Kap 
     if (isNotFound(error)) return; // it died; its row follows
     throw error;
   }
+  sent.set(pod, JSON.stringify(patch));
   if (!wasWarm) return;
   parts.metrics.adoptions.inc();
   parts.log.info({ pod: pod.metadata.name, kap_id: row.kapId, kap: kap?.metadata.name }, "a claimed runtime was adopted");

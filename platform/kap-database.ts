@@ -173,7 +173,10 @@ async function ensureKapGroup(runner: SqlRunner, databaseName: string): Promise<
     `do $do$ begin
        perform pg_advisory_xact_lock(4207011003);
        if not exists (select from pg_roles where rolname = ${literal(group)}) then
-         create role ${identifier(group)} nologin noinherit;
+         begin
+           create role ${identifier(group)} nologin noinherit;
+         exception when duplicate_object or unique_violation then null; -- roles are the server's: another database of this login made it meanwhile
+         end;
        end if;
        revoke all on database ${identifier(databaseName)} from public;
        grant connect on database ${identifier(databaseName)} to ${identifier(group)};

@@ -30,8 +30,9 @@ export async function readBody(request: IncomingMessage, limitBytes: number): Pr
   return chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
 }
 
-/** How long the rest of a refused body is read away. */
-const lingerMs = 2_000;
+/** How long the rest of a refused body is read away: in rounds, so that a time in which this process stood still and read nothing counts as one of them. */
+const lingerRounds = 20;
+const lingerRoundMs = 100;
 
 /**
  * Answers a request whose body has not been read to its end, and closes the connection. What still comes is read away for up to two seconds first: closed at once, the
@@ -40,12 +41,15 @@ const lingerMs = 2_000;
 export function endUnread(request: IncomingMessage, response: ServerResponse, text: string): void {
   response.setHeader("connection", "close");
   response.write(text); // whole, by its content-length: the client need not wait
-  const end = (): void => void response.end();
-  const timer = setTimeout(end, lingerMs);
-  finished(request, { writable: false }, () => {
-    clearTimeout(timer);
-    end();
-  });
+  let rounds = 0;
+  const end = (): void => {
+    clearInterval(timer);
+    response.end();
+  };
+  const timer = setInterval(() => {
+    if (++rounds === lingerRounds) end();
+  }, lingerRoundMs);
+  finished(request, { writable: false }, end);
   request.resume();
 }
 

@@ -24,7 +24,8 @@ export interface InternalServerParts {
 export function createInternalServer(deps: Deps, { routes, checks, services }: InternalServerParts): Server {
   const apiHost = new URL(deps.addresses.api).host;
   const table = routes.map((route) => ({ route, pattern: new RegExp(`^${route.path.replace(/:(\w+)/g, "(?<$1>[^/]+)")}$`) }));
-  return createServer((request, response) => {
+  // Longer than anybody who calls keeps a connection that rests: one that is closed under a request would look like a call that failed.
+  return createServer({ keepAliveTimeout: 65_000 }, (request, response) => {
     if (request.url?.startsWith("/v1/kaps/")) {
       request.headers.host = apiHost; // inside the cluster the API has another name
       services(request, response);

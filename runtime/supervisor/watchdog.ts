@@ -139,12 +139,14 @@ export class Watchdog {
       const why = "the process that runs the kap stopped answering";
       return { guiltySlot: null, guilty: "crashed", others: "crashed", why, guiltyCpuMs: null };
     }
+    // By the clock alone, before its CPU time and its wall time were over.
+    const isStarved = runMs !== null && runMs < inside.cpuBudgetMs && now < inside.wallDeadline;
     const hasBudget = runMs === null ? inside.enteredAt + inside.timeoutMs >= inside.wallDeadline : runMs < inside.cpuBudgetMs;
     return {
       guiltySlot: inside.slot,
       guilty: hasBudget ? "timeout" : "cpu-exceeded",
       others: "crashed",
-      why: "a run held the isolate past its time and could only be stopped with the process",
+      why: `a run held the isolate ${isStarved ? "too long, and the machine was too busy to give it its CPU time: it" : "past its time and"} could only be stopped with the process`,
       guiltyCpuMs: runMs,
     };
   }
