@@ -9,6 +9,6 @@ export default defineConfig({
     fileParallelism: false,
     testTimeout: 120_000,
     hookTimeout: 120_000,
-    teardownTimeout: 400_000,
+    teardownTimeout: 600_000,
   },
 });

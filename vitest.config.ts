@@ -9,8 +9,8 @@ export default defineConfig({
     pool: "forks",
     execArgv: ["--no-node-snapshot"],
     maxWorkers: 2,
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    testTimeout: 120_000, // ends what hangs; what a test waits for has a time of its own
+    hookTimeout: 180_000,
     teardownTimeout: 20_000,
   },
 });

@@ -82,10 +82,22 @@ async function ready(started: Start): Promise<void> {
 
 const sh = async (script: string): Promise<string> => (await promisify(execFile)("sh", ["-c", script], { timeout: 60_000 })).stdout;
 
-const processesOf = async (dataDir: string): Promise<string[]> =>
-  (await promisify(execFile)("ps", ["-A", "-o", "pid=,command="])).stdout
+/** A process that runs, told from a later one of its number by its command. */
+interface Running {
+  pid: number;
+  parent: number;
+  command: string;
+}
+const allProcesses = async (): Promise<Running[]> =>
+  (await promisify(execFile)("ps", ["-A", "-o", "pid=,ppid=,command="], { maxBuffer: 16 * 1024 * 1024 })).stdout
     .split("\n")
-    .filter((line) => line.includes(`-D ${dataDir}/`) || line.includes("runtime/child.ts"));
+    .flatMap((line) => {
+      const [, pid, parent, command = ""] = /^ *(\d+) +(\d+) (.*)$/.exec(line) ?? [];
+      return pid ? [{ pid: Number(pid), parent: Number(parent), command }] : [];
+    });
+/** A process's children, theirs, and so on. */
+const below = (pid: number, all: Running[]): Running[] =>
+  all.filter(({ parent }) => parent === pid).flatMap((child) => [child, ...below(child.pid, all)]);
 
 test("the three printed lines work as they are, and what they made outlives Ctrl-C and the death of the whole tree", {
   timeout: 240_000,
@@ -125,14 +137,18 @@ test("the three printed lines work as they are, and what they made outlives Ctrl
 
 test("nobody outlives a platform that was killed", { timeout: 240_000 }, async () => {
   const dataDir = await newFolder();
-  const before = new Set(await processesOf(dataDir));
   const started = start(await settingsFor(dataDir));
   await ready(started);
-  const added = async () => (await processesOf(dataDir)).filter((line) => !before.has(line));
-  expect((await added()).length).toBeGreaterThan(1);
+  const tree = below(started.process.pid as number, await allProcesses());
+  for (const part of [`-D ${dataDir}/`, "/runtime/main.", "/runtime/child.", "/kaps/build/build-child."])
+    expect(tree.filter(({ command }) => command.includes(part))).not.toEqual([]);
   started.process.kill("SIGKILL");
   await started.ended;
-  await until(async () => (await added()).length === 0, { timeoutMs: endTimeoutMs, what: "the end of its children" });
+  const left = async () => {
+    const all = await allProcesses();
+    return tree.filter(({ pid, command }) => all.some((other) => other.pid === pid && other.command === command));
+  };
+  await until(async () => (await left()).length === 0, { timeoutMs: endTimeoutMs, what: "the end of its children" });
 });
 
 test("a platform whose parent is gone stops by itself", { timeout: 240_000 }, async () => {

@@ -40,7 +40,7 @@ async function onlyCandidate(): Promise<RuntimeCandidate> {
   return candidates[0]!;
 }
 
-const answers = (runtime: RuntimeCandidate) => control(runtime.control, "GET", "/state", undefined, 2_000);
+const answers = (runtime: RuntimeCandidate) => control(runtime.control, "GET", "/state", undefined, timeoutMs);
 const successorOf = (runtime: RuntimeCandidate) =>
   until(async () => (await pool.candidates()).find(({ id }) => id !== runtime.id), { timeoutMs, what: "a successor" });
 

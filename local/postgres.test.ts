@@ -2,13 +2,15 @@ import { mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import pg from "pg";
-import { afterEach, expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { createLogger } from "#platform/log.ts";
 import { until } from "../test/harness/wait.ts";
 import { type EmbeddedPostgres, startPostgres } from "./postgres.ts";
 import { findPostgresBinaries } from "./postgres-binaries.ts";
 import { spawnPostgres } from "./postgres-process.ts";
 import { choosePostgresUser } from "./postgres-user.ts";
+
+vi.setConfig({ testTimeout: 240_000 }); // a first start writes a whole cluster to the disk, and a killed server may need a minute to come back
 
 const log = createLogger("test", { level: "silent" });
 const homes: string[] = [];

@@ -55,11 +55,20 @@ async function metric(name: string): Promise<number> {
 }
 
 test("it tells its health, and is ready only while the API is", async () => {
+  const readiness = async () => {
+    const answer = await fetch(`${monitoring}/readyz`);
+    return { status: answer.status, body: (await answer.json()) as { ready: boolean; checks: { api: string; smtp: string } } };
+  };
+  /** A check has two seconds, which a machine may stand still for. */
+  const readinessOf = (api: string) =>
+    until(async () => {
+      const found = await readiness();
+      return found.body.checks.api.includes(api) && found;
+    });
   expect((await fetch(`${monitoring}/healthz`)).status).toBe(200);
-  expect(await (await fetch(`${monitoring}/readyz`)).json()).toEqual({ ready: true, checks: { api: "ok", smtp: "ok" } });
+  expect(await readinessOf("ok")).toEqual({ status: 200, body: { ready: true, checks: { api: "ok", smtp: "ok" } } });
   await api.close();
-  const down = await fetch(`${monitoring}/readyz`);
-  expect([down.status, await down.json()]).toMatchObject([503, { ready: false, checks: { api: expect.stringContaining("ECONNREFUSED") } }]);
+  expect(await readinessOf("ECONNREFUSED")).toMatchObject({ status: 503, body: { ready: false } });
   expect(await metric("kapstone_mail_connections")).toBe(0);
 });
 
@@ -102,12 +111,12 @@ test("ten senders of 16 MiB before an API that does not read are held back: less
   // However much the kernel's buffers take: at some moment nobody's bytes move any more, and none has been answered.
   let [last, looks] = ["", 0];
   await until(() => {
-    const now = senders.map((sender) => sender.socket.bytesWritten - sender.socket.writableLength).join();
-    looks = now === last && api.begun === 10 ? looks + 1 : 0;
-    last = now;
+    const taken = senders.map((sender) => sender.socket.bytesWritten - sender.socket.writableLength);
+    const isHeld = taken.join() === last && api.begun === 10 && Math.min(...taken) > 2 * mebibyte;
+    looks = isHeld ? looks + 1 : 0;
+    last = taken.join();
     return looks === 10;
   });
-  expect(Math.min(...last.split(",").map(Number)) / mebibyte).toBeGreaterThan(2);
   // Buffers that were only passed on go with the next collections, which asking for the metrics brings about.
   await until(async () => (await metric("nodejs_external_memory_bytes")) - before < 10 * mebibyte);
   expect(api.stored).toEqual([]);
@@ -115,7 +124,7 @@ test("ten senders of 16 MiB before an API that does not read are held back: less
   for (const answer of await Promise.all(endings)) expect(answer).toMatch(/^250/);
   expect(api.stored.every((stored) => stored.content.length === message.length)).toBe(true);
   for (const sender of senders) sender.close();
-}, 60_000);
+}, 180_000);
 
 test("a port that is taken is said in one line, with what to do", async () => {
   const second = spawn(process.execPath, [join(import.meta.dirname, "main.ts")], {

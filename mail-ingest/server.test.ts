@@ -185,13 +185,14 @@ test("more recipients than an envelope can carry are put off, and who tries addr
 });
 
 test("an API that is away, silent or talks nonsense is 451 for the sender, never 250 or 5xx", async () => {
-  const { port } = await start({ limits: { recipientMs: 200, storeMs: 200 } });
+  const hasty = await dial((await start({ limits: { recipientMs: 200 } })).port);
   api.recipients.set("silent@mail.localhost", null);
   api.recipients.set("broken@mail.localhost", 500);
   api.recipients.set("odd@mail.localhost", { code: 250, message: "what?" });
-  const dialogue = await dial(port);
-  for (const answer of await dialogue.begin(["silent@mail.localhost", "broken@mail.localhost", "odd@mail.localhost"]))
+  for (const answer of await hasty.begin(["silent@mail.localhost", "broken@mail.localhost", "odd@mail.localhost"]))
     expect(answer).toMatch(/^451/);
+
+  const impatient = await dial((await start({ limits: { storeMs: 200 } })).port);
 
   const faults: (() => Promise<void>)[] = [
     () => Promise.reject(new PeerAnswer(500, "oops")),
@@ -203,14 +204,15 @@ test("an API that is away, silent or talks nonsense is 451 for the sender, never
   for (const fault of faults) {
     for (const hook of ["beforeStore", "beforeBody"] as const) {
       api[hook] = fault;
-      await dialogue.ask("RSET");
-      await dialogue.begin(["counter@mail.localhost"]);
-      await dialogue.ask("DATA");
-      await dialogue.send(letter + "x".repeat(200_000));
-      expect(await dialogue.ask("\r\n."), `${hook} ${fault}`).toMatch(/^451/);
+      await impatient.ask("RSET");
+      await impatient.begin(["counter@mail.localhost"]);
+      await impatient.ask("DATA");
+      await impatient.send(letter + "x".repeat(200_000));
+      expect(await impatient.ask("\r\n."), `${hook} ${fault}`).toMatch(/^451/);
       api[hook] = async () => undefined;
     }
   }
+  const dialogue = await dial((await start()).port);
   api.beforeStore = () => Promise.reject(new PeerAnswer(200, { code: 452, message: "The store is full." }));
   await dialogue.begin(["counter@mail.localhost"]);
   await dialogue.ask("DATA");
@@ -256,7 +258,7 @@ test("a sender without end is hung up on", async () => {
   const closed = once(dialogue.socket, "close");
   for (let n = 0; n < 2_000 && !dialogue.socket.destroyed; n += 1) await dialogue.send(Buffer.alloc(65_536, "x"));
   await closed;
-  expect(await dialogue.reply()).toMatch(/^552|null/);
+  expect((await dialogue.reply()) ?? "closed").toMatch(/^552|^closed$/);
   expect(api.stored).toEqual([]);
   expect(dialogue.socket.bytesWritten).toBeLessThan(60 * 1024 * 1024);
 });
@@ -352,7 +354,7 @@ test("connections are bounded by number, by address, by silence and by age", asy
   expect(await idle.reply()).toMatch(/^421/);
   expect(await idle.reply()).toBeNull();
 
-  const slow = await inData((await start({ limits: { connectionMs: 600 } })).port);
+  const slow = await inData((await start({ limits: { connectionMs: 5_000 } })).port); // long enough to come to DATA on a machine that stands still
   const drip = setInterval(() => slow.socket.write("x"), 50);
   expect(await slow.reply()).toMatch(/^421/);
   clearInterval(drip);

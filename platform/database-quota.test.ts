@@ -10,17 +10,22 @@ const name = `kap_${newId().replaceAll("-", "")}`;
 const kap: KapDatabaseOptions = { schemaName: name, roleName: name, password: "secret", databaseName: "", connectionLimit: 5 };
 let database: TestDatabase;
 let client: pg.Client;
+/** Of the kap's role too: the measures that follow statements use it whenever they come. */
+let pool: pg.Pool;
 
 beforeAll(async () => {
   database = await createTestDatabase();
   kap.databaseName = new URL(database.url).pathname.slice(1);
   await database.postgres.knex.transaction((trx) => provisionKapDatabase(trx, kap));
   const url = new URL(database.url);
-  client = new pg.Client({ host: url.hostname, port: Number(url.port), database: kap.databaseName, user: name, password: kap.password });
+  const login = { host: url.hostname, port: Number(url.port), database: kap.databaseName, user: name, password: kap.password };
+  client = new pg.Client(login);
+  pool = new pg.Pool({ ...login, max: 1 });
   await client.connect();
   await client.query("create table notes (id int, text text)");
 });
 afterAll(async () => {
+  await pool.end();
   await client.end();
   await dropKapDatabase(database.postgres.knex, kap);
   await database.close();
@@ -55,7 +60,6 @@ test("a trigger that writes when rows are deleted gets a database no further tha
     begin insert into notes select n, repeat('x', 500) from generate_series(1, 100) n; return null; end $$`);
   await client.query("create trigger regrow after delete on notes for each statement execute function regrow()");
   await fill(50);
-  const pool = new pg.Pool();
   const quota = await open(20_000, 200_000);
   let deletes = 0;
   for (; deletes < 20; deletes++) {
@@ -70,14 +74,12 @@ test("a trigger that writes when rows are deleted gets a database no further tha
   expect(deletes).toBeGreaterThan(0);
   expect(deletes).toBeLessThan(20);
   await client.query("drop trigger regrow on notes");
-  await pool.end();
 });
 
 test("what was freed counts with the next statement; a measure that fails leaves what was known, and a transaction it stands in", async () => {
   await client.query("truncate notes");
   await fill(200);
   const quota = await open(50_000);
-  const pool = new pg.Pool();
   await client.query("truncate notes");
   quota.ran("frees", pool);
   expect(await verdicts(quota)).toEqual(anything);
@@ -88,5 +90,4 @@ test("what was freed counts with the next statement; a measure that fails leaves
   await within.admitWithin("grows", client);
   expect(failures).toHaveLength(1);
   await client.query("commit");
-  await pool.end();
 });

@@ -3,7 +3,10 @@ import { readdirSync, readFileSync } from "node:fs";
 import { afterEach, expect, test } from "vitest";
 import { defaultLimits, TestRuntime, until } from "./fixture/test-runtime.ts";
 
-/** The child shares one core with others who want all of it: what they take is on no run's account. */
+/**
+ * The child shares one core with others who want all of it: what they take is on no run's account. A run takes so long that a machine which stands still for
+ * a second or two in the middle of it ends it no more than the others do.
+ */
 const neighbours = 3;
 
 let runtime: TestRuntime | undefined;
@@ -20,10 +23,10 @@ const program = `exports.default = {
     const { pathname } = new URL(request.url);
     if (pathname === "/light") return new Response("ok");
     if (pathname === "/loop") for (;;) sum++;
-    for (let n = 0; n < 60e6; n++) sum = (sum + n) | 0;
+    for (let n = 0; n < 200e6; n++) sum = (sum + n) | 0;
     return new Response("ok " + sum);
   },
-  scheduled() { for (let n = 0, sum = 0; n < 60e6; n++) sum = (sum + n) | 0; },
+  scheduled() { for (let n = 0, sum = 0; n < 200e6; n++) sum = (sum + n) | 0; },
 };`;
 const triggers = [
   { id: "request", kind: "request" as const, file_path: "main.ts" },
@@ -46,6 +49,15 @@ const childrenOf = (pid: number): number[] =>
 function crowd(pids: number[]): void {
   for (const pid of pids) execFileSync("taskset", ["-a", "-p", "-c", "0", String(pid)]);
   for (let n = 0; n < neighbours; n++) others.push(spawn("taskset", ["-c", "0", process.execPath, "-e", "for (;;);"], { stdio: "ignore" }));
+}
+
+/** Calls the loop, again when it was ended because it got less of the processor than when it began: then it was not seen to use up its time. */
+async function untilItHadTheProcessor(of: TestRuntime) {
+  for (;;) {
+    const loop = await of.call("/loop");
+    const looped = await of.ended(loop.runId);
+    if (!looped.detail?.includes("machine was too busy")) return { loop, looped };
+  }
 }
 
 test.runIf(process.platform === "linux")(
@@ -79,8 +91,7 @@ test.runIf(process.platform === "linux")(
     expect(scheduled.cpu_ms).toBeGreaterThan(needed / 4);
     expect(scheduled.cpu_ms).toBeLessThan(scheduled.duration_ms);
 
-    const loop = await runtime.call("/loop");
-    const looped = await runtime.ended(loop.runId);
+    const { loop, looped } = await untilItHadTheProcessor(runtime);
     expect([loop.status, looped.outcome]).toEqual([503, "cpu-exceeded"]);
     expect(looped.cpu_ms).toBeGreaterThanOrEqual(limit);
   },

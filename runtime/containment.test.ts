@@ -7,6 +7,7 @@ const runtime = await TestRuntime.start();
 afterAll(() => runtime.close());
 
 const program = `
+  const { store } = globalThis[Symbol.for("kap")];
   const hostile = {
     loop: () => { for (;;); },
     microtasks: async () => { for (;;) await null; },
@@ -26,7 +27,7 @@ const program = `
     async fetch(request) {
       const name = new URL(request.url).pathname.slice(1);
       if (name === "ok") return new Response("ok");
-      if (name === "slow") { await new Promise((done) => setTimeout(done, 1200)); return new Response("slow"); }
+      if (name === "held") { await store.get("gate"); return new Response("held"); }
       return new Response(String(await hostile[name]()));
     },
   };
@@ -67,10 +68,11 @@ test.each([
   ["recursion", "error", 500],
   ["rejection", "error", 500],
 ])("%s ends as %s while its neighbour in flight is answered", async (name, outcome, status) => {
-  const neighbour = runtime.call("/slow");
-  await until(async () => (await runtime.state()).in_flight > 0, "the neighbour in flight");
+  const neighbour = runtime.call("/held");
+  await until(() => runtime.api.heldRuns === 1, "the neighbour in flight");
   expect(await outcomeOf(`/${name}`)).toMatchObject({ status, outcome });
-  expect((await neighbour).text).toBe("slow");
+  runtime.api.letGo();
+  expect((await neighbour).text).toBe("held");
   expect((await runtime.call("/ok")).text).toBe("ok");
 });
 
@@ -78,9 +80,10 @@ test.each(["arrays", "strings", "typed", "map"])(
   "%s ends as memory-exceeded, and so do the runs in flight; the next one works",
   async (name) => {
     const neighbourId = crypto.randomUUID();
-    const neighbour = outcomeOf("/slow", neighbourId);
-    await until(async () => (await runtime.state()).in_flight > 0, "the neighbour in flight");
+    const neighbour = outcomeOf("/held", neighbourId);
+    await until(() => runtime.api.heldRuns === 1, "the neighbour in flight");
     const { outcome, status } = await outcomeOf(`/${name}`);
+    runtime.api.letGo();
     expect(["memory-exceeded", "cpu-exceeded", "error"]).toContain(outcome);
     if (outcome === "memory-exceeded") {
       expect([503, null]).toContain(status);
@@ -92,9 +95,10 @@ test.each(["arrays", "strings", "typed", "map"])(
 
 test.each(["json", "bigint"])("%s wedges the isolate: the process is killed, the outcome is typed, the spare serves", async (name) => {
   const neighbourId = crypto.randomUUID();
-  const neighbour = outcomeOf("/slow", neighbourId);
-  await until(async () => (await runtime.state()).in_flight > 0, "the neighbour in flight");
+  const neighbour = outcomeOf("/held", neighbourId);
+  await until(() => runtime.api.heldRuns === 1, "the neighbour in flight");
   const { outcome, ms } = await outcomeOf(`/${name}`);
+  runtime.api.letGo();
   expect(["cpu-exceeded", "memory-exceeded"]).toContain(outcome);
   expect(ms).toBeLessThan(15_000);
   expect(["crashed", "memory-exceeded", "ok"]).toContain((await neighbour).outcome);

@@ -1,4 +1,5 @@
 import { Agent, request as httpRequest } from "node:http";
+import { setTimeout as delay } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
 import { bundleOf, defaultLimits, TestRuntime, until } from "./fixture/test-runtime.ts";
 
@@ -13,11 +14,15 @@ async function started(): Promise<TestRuntime> {
   return runtime;
 }
 
+/** Waits as long as the call says, or, where it says "held", until the test lets it go. */
 const slowThenText = (text: string): string => `
+  const { store } = globalThis[Symbol.for("kap")];
   let served = 0;
   exports.default = { async fetch(request) {
-    const wait = Number(new URL(request.url).searchParams.get("wait") ?? 0);
+    const { searchParams } = new URL(request.url);
+    const wait = Number(searchParams.get("wait") ?? 0);
     if (wait > 0) await new Promise((done) => setTimeout(done, wait));
+    if (searchParams.has("held")) await store.get("gate");
     return new Response(${JSON.stringify(text)} + " " + ++served);
   } };`;
 
@@ -25,12 +30,13 @@ test("a newer revision is fetched once and serves from its request on, while the
   const runtime = await started();
   await runtime.claim(slowThenText("old"));
   expect((await runtime.call("/")).text).toBe("old 1");
-  const old = runtime.call("/?wait=800");
-  await until(async () => (await runtime.state()).in_flight === 1, "the old run in flight");
+  const old = runtime.call("/?held");
+  await until(() => runtime.api.heldRuns === 1, "the old run in flight");
   const next = runtime.assignment(slowThenText("new"));
   runtime.api.assignment = () => runtime.sign(next);
   const replies = await Promise.all(Array.from({ length: 5 }, () => runtime.call("/")));
   expect(replies.map((reply) => reply.text).sort()).toEqual(["new 1", "new 2", "new 3", "new 4", "new 5"]);
+  runtime.api.letGo();
   expect((await old).text).toBe("old 2");
   expect(runtime.api.assignmentCalls).toBe(1);
   expect((await runtime.state()).revision).toBe(2);
@@ -87,7 +93,14 @@ test("a revision that cannot be had is a refusal that says why, and the next req
 test("so many runs at once, so many more in the queue, the rest is told to come again", async () => {
   const runtime = await started();
   await runtime.claim(slowThenText("x"), { limits: { ...defaultLimits, concurrency: 3, queue: 4 } });
-  const replies = await Promise.all(Array.from({ length: 10 }, () => runtime.call("/?wait=300")));
+  const calls = Array.from({ length: 10 }, () => runtime.call("/?held"));
+  let answers = 0;
+  for (const call of calls) call.finally(() => answers++).catch(() => undefined);
+  // None of those that run or wait ends before the last of the ten has come.
+  await until(() => answers === 3 && runtime.api.heldRuns === 3, "three to be refused while three run");
+  await delay(250);
+  runtime.api.letGo({ forGood: true });
+  const replies = await Promise.all(calls);
   const refused = replies.filter((reply) => reply.status === 503);
   expect(refused.length).toBe(3);
   expect(refused[0]?.headers["retry-after"]).toBe("1");
@@ -111,9 +124,10 @@ test("reports survive an outage of the api: each end arrives once it is back", a
 test("a release lets the run in flight end, takes no new connection, reports and exits", async () => {
   const runtime = await started();
   await runtime.claim(slowThenText("x"));
-  const last = runtime.call("/?wait=500");
-  await until(async () => (await runtime.state()).in_flight === 1, "the run in flight");
+  const last = runtime.call("/?held");
+  await until(() => runtime.api.heldRuns === 1, "the run in flight");
   expect((await runtime.control("POST", "/release", JSON.stringify({ drain_ms: 10_000 }))).status).toBe(202);
+  runtime.api.letGo();
   const reply = await last;
   expect(reply.text).toBe("x 1");
   expect(await runtime.exited).toBe(0);
@@ -139,7 +153,7 @@ test("connections that wait while a wedged child is killed are served by the spa
     `exports.default = { fetch: (request) => { if (new URL(request.url).pathname === "/wedge") { let x = 3n ** 100000n; for (;;) x = x * x; } return new Response("ok"); } };`,
     { limits: { ...defaultLimits, request_cpu_ms: 300 } },
   );
-  await runtime.call("/");
+  await runtime.ended((await runtime.call("/")).runId);
   const runId = crypto.randomUUID();
   const wedge = runtime.call("/wedge", { headers: { "x-kapstone-run": runId } }).catch(() => null);
   await until(async () => (await runtime.state()).in_flight === 1, "the wedge");
@@ -162,9 +176,9 @@ test("connections that wait while a wedged child is killed are served by the spa
   );
   expect(await Promise.all(waiting)).toEqual(Array.from({ length: 10 }, () => 200));
   await wedge;
-  expect((await runtime.ended(runId)).outcome).toMatch(/cpu-exceeded|memory-exceeded/);
-  const told = JSON.parse((await runtime.control("GET", `/outcome/${runId}`)).text);
-  expect(told.outcome).toMatch(/cpu-exceeded|memory-exceeded/);
+  const { outcome, detail } = await runtime.ended(runId);
+  expect(`${outcome}: ${detail}`).toMatch(/^(?:cpu-exceeded|memory-exceeded): |^timeout: .*machine was too busy/);
+  expect(JSON.parse((await runtime.control("GET", `/outcome/${runId}`)).text)).toEqual({ outcome, detail });
 });
 
 test("a schedule and a mail run their handlers and answer how they ended", async () => {

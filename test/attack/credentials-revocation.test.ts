@@ -168,8 +168,9 @@ test(`of ${total} requests after the answer of a revocation, spread over three p
       const restart = async (): Promise<void> => {
         if (!killed) return;
         await killReplica(killed);
-        replicas[replicas.indexOf(killed)] = await startReplica();
-        const { status } = await send(replicas.length - 1, "GET", live.path, live.credentials[0] as Record<string, string>);
+        const index = replicas.indexOf(killed);
+        replicas[index] = await startReplica();
+        const { status } = await send(index, "GET", live.path, live.credentials[0] as Record<string, string>);
         if (status !== live.refusal) wrong.push(`${name} after a restart: ${status}`);
       };
       await Promise.all([...Array.from({ length: 12 }, (_, worker) => hammer(worker)), restart()]);

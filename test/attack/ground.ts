@@ -24,6 +24,10 @@ interface LogLine {
 
 /** A loopback server that counts who came. */
 export interface LocalServer {
+  /** How many asked for `/held` and wait for their answer. */
+  held(): number;
+  /** Answers those, and from then on everybody who asks for `/held`. */
+  letGo(): void;
   port: number;
   hits(): number;
   requests: { url: string; headers: IncomingMessage["headers"] }[];
@@ -120,7 +124,7 @@ export async function prepareGround(settings: Record<string, string> = {}): Prom
     },
     async supervisorOf(kap) {
       const { rows } = await test.database.postgres.hot.query<{ control_address: string }>(
-        "select control_address from runtimes where kap_id = $1 and state = 'ready'",
+        "select control_address from runtimes where kap_id = $1 and state = 'ready' order by slot limit 1",
         [kap.id],
       );
       const address = rows[0]?.control_address ?? "none";
@@ -138,13 +142,21 @@ export async function prepareGround(settings: Record<string, string> = {}): Prom
 
 async function listen(answer: (request: IncomingMessage, response: ServerResponse) => void): Promise<LocalServer> {
   const requests: LocalServer["requests"] = [];
+  const waiting: ServerResponse[] = [];
+  let isHolding = true;
   const server: Server = createServer((request, response) => {
     requests.push({ url: request.url ?? "", headers: request.headers });
-    answer(request, response);
+    if (request.url === "/held" && isHolding) waiting.push(response);
+    else answer(request, response);
   });
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   return {
     port: (server.address() as AddressInfo).port,
+    held: () => waiting.length,
+    letGo() {
+      isHolding = false;
+      for (const response of waiting.splice(0)) response.end("held");
+    },
     hits: () => requests.length,
     requests,
     close: () =>

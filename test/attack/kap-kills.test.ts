@@ -51,7 +51,13 @@ test(`${kills} kills leave nothing behind`, { timeout: 120_000 + kills * 1_000 }
     const answers = await Promise.all(
       Array.from({ length: inFlight }, () => ground.subject.call({ path, timeoutMs: 20_000 }).catch(() => null)),
     );
-    for (const answer of answers) expect([503, 502, undefined]).toContain(answer?.status);
+    for (const answer of answers) {
+      if (answer?.status === 504) {
+        // Its record says why: others had the processor, and V8 ended it before it had used up its time.
+        const run = await ground.ended(ground.subject, answer.headers["x-kap-run-id"] as string);
+        expect(run.detail).toContain("machine was too busy");
+      } else expect([503, 502, undefined]).toContain(answer?.status);
+    }
     done += answers.length;
     const started = performance.now();
     await serves();

@@ -27,6 +27,7 @@ const does = {
 export default async (request) => {
   const url = new URL(request.url);
   const name = url.pathname.slice(1);
+  if (name === "held") { await (await fetch(url.searchParams.get("to"))).text(); await does.sleep(1_000); return new Response("let go"); }
   if (name === "body") return new Response(String((await request.arrayBuffer()).byteLength));
   if (name === "fetches") { let n = 0; const to = url.searchParams.get("to"); for (; n < 60; n++) { const r = await refusal(async () => (await fetch(to)).text()); if (r !== "allowed") return new Response(n + " " + r); } return new Response(String(n)); }
   if (name === "fetched") return new Response(await refusal(async () => (await fetch(url.searchParams.get("to"))).arrayBuffer()));
@@ -56,10 +57,19 @@ const call = async (path: string, request: { body?: string; timeoutMs?: number }
 const outcomeOf = async (answer: { headers: Record<string, string> }) =>
   (await ground.ended(kap, answer.headers["x-kap-run-id"] as string)).outcome;
 
+/** Calls again when the run was ended because others had the processor: it was not seen to use up its time then. */
+async function untilItHadTheProcessor(path: string) {
+  for (;;) {
+    const answer = await call(path);
+    const { detail } = await ground.ended(kap, answer.headers["x-kap-run-id"] as string);
+    if (!detail?.includes("machine was too busy")) return answer;
+  }
+}
+
 test("30 s of wall time: 504; 5 s of CPU time: 503, while a run of 4 s is answered", { timeout: 90_000 }, async () => {
   const forever = call("/never");
   expect((await call("/busy?n=4000")).text).toBe("done");
-  const loop = await call("/loop");
+  const loop = await untilItHadTheProcessor("/loop");
   expect([loop.status, await outcomeOf(loop)]).toEqual([503, "cpu-exceeded"]);
   expect(loop.ms).toBeGreaterThan(4_900);
   const timeout = await forever;
@@ -98,22 +108,27 @@ test("50 runs at once and 200 that wait: the next ones are 503 with Retry-After"
   const crowd = openHttpClient(`http://127.0.0.1:${ground.test.platform.port}`, { connections: 300 });
   const headers = { authorization: `Bearer ${kap.token}` };
   const host = ground.test.host(`${kap.slug}.kaps`);
-  const started = performance.now();
-  const answers = await Promise.all(
-    Array.from({ length: 256 }, async () => {
-      const answer = await crowd.call({ host, headers, path: "/sleep?n=3000", timeoutMs: 60_000 });
-      return { ...answer, ms: performance.now() - started };
-    }),
-  );
+  const { outside } = ground;
+  const path = `/held?to=${encodeURIComponent(`http://127.0.0.1:${outside.port}/held`)}`;
+  let answered = 0;
+  const calls = Array.from({ length: 256 }, async () => {
+    const answer = await crowd.call({ host, headers, path, timeoutMs: 60_000 });
+    answered++;
+    return { ...answer, at: performance.now() };
+  });
+  const all = Promise.all(calls);
+  // Nobody who runs or waits ends before the last one has come; then each runs for a second.
+  await Promise.race([all, until(() => answered === 6 && outside.held() > 0, { what: "six to be refused" })]);
+  const letGoAt = performance.now();
+  outside.letGo();
+  const answers = await all;
   await crowd.close();
   const served = answers.filter((answer) => answer.status === 200);
   const refused = answers.filter((answer) => answer.status === 503);
-  expect(served.length + refused.length).toBe(256);
-  expect(refused.length).toBeGreaterThanOrEqual(1);
-  expect(refused.length).toBeLessThanOrEqual(6);
+  expect([served.length, refused.length]).toEqual([250, 6]);
   for (const answer of refused) expect(Number(answer.headers["retry-after"])).toBeGreaterThan(0);
   // Five rounds of fifty: nobody waited in vain, and fifty ran at a time.
-  expect(Math.max(...served.map((answer) => answer.ms))).toBeGreaterThan(5 * 3_000 - 100);
+  expect(Math.max(...served.map((answer) => answer.at)) - letGoAt).toBeGreaterThan(5 * 1_000 - 100);
 });
 
 test("50 fetches a run, 10 MiB each", async () => {

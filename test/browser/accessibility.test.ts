@@ -5,10 +5,10 @@ import { signUpOrg, type TestOrg } from "../harness/org.ts";
 import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
 import { until } from "../harness/wait.ts";
 import { expectAccessible } from "./axe.ts";
-import { openBrowser } from "./browser.ts";
+import { onceLoaded, openBrowser } from "./browser.ts";
 import { readOutbox } from "./outbox.ts";
 
-vi.setConfig({ testTimeout: 120_000 }); // axe reads each page four times
+vi.setConfig({ testTimeout: 120_000, hookTimeout: 180_000 }); // axe reads each page four times; the first start extracts the browser
 
 const password = "correct horse battery staple";
 
@@ -54,7 +54,7 @@ const invitedKap = async (): Promise<string> => {
   return `http://${platform.host(`${kap.slug}.kaps`)}`;
 };
 async function signIn(page: Page, email: string): Promise<void> {
-  await page.getByLabel("Email").fill(email);
+  await (await onceLoaded(page.getByLabel("Email"))).fill(email);
   await page.getByLabel("Password", { exact: true }).fill(password);
   await page.getByRole("button", { name: "Sign in", exact: true }).click();
 }
@@ -134,7 +134,7 @@ test("joining by an invitation, setting up a second factor, and being asked for 
   await page.getByLabel("Your name").fill("New Person");
   await page.getByLabel("Password", { exact: true }).fill(password);
   await page.getByRole("button", { name: "Join" }).click();
-  await page.getByRole("button", { name: "Sign out" }).click();
+  await (await onceLoaded(page.getByRole("button", { name: "Sign out" }))).click();
   await page.getByLabel("Email").waitFor();
   await settings(home, { mfa: { mode: "enforced" } });
   await signIn(page, email);
@@ -148,7 +148,7 @@ test("joining by an invitation, setting up a second factor, and being asked for 
   await expectAccessible(page, "backup codes");
   const backupCode = (await page.locator(".codes li").first().textContent()) ?? "";
   await page.getByRole("link", { name: "Go on" }).click();
-  await page.getByRole("button", { name: "Sign out" }).click();
+  await (await onceLoaded(page.getByRole("button", { name: "Sign out" }))).click();
   await signIn(page, email);
   await page.getByText("Enter the code of your authenticator app, or a backup code.").waitFor();
   await expectAccessible(page, "code asked for");

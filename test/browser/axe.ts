@@ -16,6 +16,7 @@ interface Violation {
  * may be wider than the window.
  */
 export async function expectAccessible(page: Page, what: string): Promise<void> {
+  await page.waitForLoadState(); // with its style: it may have come by a click, of which only the first element was waited for
   await page.evaluate(axe.source);
   for (const width of widths) {
     for (const colorScheme of ["light", "dark"] as const) {

@@ -3,12 +3,14 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TOTP } from "otpauth";
 import type { Browser, Page } from "playwright-core";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
 import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
 import { until } from "../harness/wait.ts";
-import { openBrowser } from "./browser.ts";
+import { onceLoaded, openBrowser } from "./browser.ts";
 import { readOutbox } from "./outbox.ts";
+
+vi.setConfig({ testTimeout: 120_000, hookTimeout: 180_000 }); // whole ways through many pages; the first start extracts the browser
 
 const pictures = process.env.KAPSTONE_TEST_PICTURES ?? join(tmpdir(), "kapstone-pictures");
 const password = "correct horse battery staple";
@@ -55,7 +57,7 @@ async function newPage(options: Parameters<Browser["newContext"]>[0] = {}): Prom
 }
 
 async function signIn(page: Page, email = `owner@${org.slug}.example`) {
-  await page.getByLabel("Email").fill(email);
+  await (await onceLoaded(page.getByLabel("Email"))).fill(email);
   await page.getByLabel("Password", { exact: true }).fill(password);
   await page.getByRole("button", { name: "Sign in", exact: true }).click();
 }
@@ -102,7 +104,7 @@ test("a signed-out member meets the kap, signs in, comes back to the same path, 
 
   await page.goto(`${orgOrigin}/sign-in`);
   await picture(page, "signed-in");
-  await page.getByRole("button", { name: "Sign out" }).click();
+  await (await onceLoaded(page.getByRole("button", { name: "Sign out" }))).click();
   await page.getByLabel("Email").waitFor();
   await page.goto(`${originOf(kap)}/`);
   expect(await page.title()).toContain("Sign in");
@@ -180,7 +182,7 @@ test("a forgotten password: the mailed link leads to a page that sets another, a
   await page.getByLabel("New password").fill("another long and lovely phrase");
   await page.getByRole("button", { name: "Set the password" }).click();
   await page.getByRole("link", { name: "Sign in" }).click();
-  await page.getByLabel("Email").fill(`owner@${other.slug}.example`);
+  await (await onceLoaded(page.getByLabel("Email"))).fill(`owner@${other.slug}.example`);
   await page.getByLabel("Password", { exact: true }).fill("another long and lovely phrase");
   await page.keyboard.press("Enter");
   await page.getByRole("heading", { name: "You are signed in" }).waitFor();
@@ -204,7 +206,7 @@ test("an invitation: the mailed link leads to a page on which a new person joins
   await picture(page, "join");
   await page.getByRole("button", { name: "Join" }).click();
   await page.getByRole("heading", { name: "You are signed in" }).waitFor();
-  await page.getByRole("button", { name: "Sign out" }).click();
+  await (await onceLoaded(page.getByRole("button", { name: "Sign out" }))).click();
   await page.getByLabel("Email").waitFor();
 
   await home.call({ method: "PATCH", path: "/v1/auth/settings", host: platform.host("api"), body: { mfa: { mode: "enforced" } } });
@@ -220,7 +222,7 @@ test("an invitation: the mailed link leads to a page on which a new person joins
   expect(codes).toHaveLength(10);
   await picture(page, "backup-codes");
   await page.getByRole("link", { name: "Go on" }).click();
-  await page.getByRole("button", { name: "Sign out" }).click();
+  await (await onceLoaded(page.getByRole("button", { name: "Sign out" }))).click();
 
   // From now on the password alone is asked for more, in words.
   await signIn(page, `new@${home.slug}.example`);

@@ -47,7 +47,7 @@ afterAll(async () => {
     await kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait=false");
   }
   await rm(folder, { recursive: true, force: true });
-}, patienceMs);
+}, 700_000);
 
 function install(namespace: string, ...args: string[]): Promise<string> {
   const set = `--set=images.registry=${images.registry},images.tag=${images.tag},images.pullPolicy=Always`;
@@ -79,9 +79,14 @@ async function forward(namespace: string, service: string, port: number): Promis
   throw new Error(`there is no way to ${service}: kubectl port-forward ended`);
 }
 
+/** Waits until all of a workload is Ready: a way to a pod that does not listen yet ends with the first that goes it. */
+async function rolledOut(namespace: string, workload: string): Promise<void> {
+  await until(() => kubectl("-n", namespace, "rollout", "status", workload, "--timeout=60s"), { timeoutMs: patienceMs, what: workload });
+}
+
 /** The API of a namespace, from here. */
 async function reach(namespace: string): Promise<HttpClient> {
-  await kubectl("-n", namespace, "rollout", "status", "deployment/kapstone-api", "--timeout=80s").catch(() => undefined);
+  await rolledOut(namespace, "deployment/kapstone-api");
   const way = await until(() => forward(namespace, "kapstone-api", 80), { timeoutMs: patienceMs, what: "a way to the API" });
   const http = openHttpClient(way.origin);
   await until(async () => (await http.call({ host: "api.localhost", path: "/readyz" })).status === 200, {
@@ -171,7 +176,7 @@ test("what docs/operations.md backs up is a platform again in an empty namespace
   await writeFile(join(folder, "keys.json"), JSON.stringify({ apiVersion: "v1", kind: "List", items: list }));
   await kubectl("-n", target, "apply", "-f", join(folder, "keys.json"));
   await install(target, asleep);
-  for (const part of ["postgres", "s3"]) await kubectl("-n", target, "rollout", "status", `statefulset/kapstone-${part}`, "--timeout=80s");
+  for (const part of ["postgres", "s3"]) await rolledOut(target, `statefulset/kapstone-${part}`);
   await beside(target, "psql -h 127.0.0.1 -U postgres -d postgres -q", roles);
   await beside(target, "pg_restore -h 127.0.0.1 -U postgres -d postgres --create --exit-on-error", dump);
   const destination = await bucketsOf(target);
@@ -185,7 +190,8 @@ test("what docs/operations.md backs up is a platform again in an empty namespace
   expect(answer).toEqual({ visits: last.visits + 1, file: "kept" });
   const login = { email: `owner@${org.slug}.example`, password: "correct horse battery staple", org_slug: org.slug };
   expect((await after.call({ host: "api.localhost", method: "POST", path: "/v1/auth/login", body: login })).status).toBe(200);
-  await kubectl("-n", target, "wait", "--for=condition=Ready", `kap/${kap.slug}`, "--timeout=80s");
+  // Its resource is made by a comparison of its own, a moment after the API's start.
+  await until(() => kubectl("-n", target, "wait", "--for=condition=Ready", `kap/${kap.slug}`, "--timeout=60s"), { timeoutMs: patienceMs });
   await before.close();
   await after.close();
 }, 900_000);

@@ -7,6 +7,7 @@ import type { ApiResource } from "../../platform/kubernetes/client.ts";
 import type { Pod } from "../../platform/kubernetes/objects.ts";
 import { createTestDatabase, type TestDatabase } from "../harness/database.ts";
 import { databaseUrl } from "../harness/database-url.ts";
+import { until } from "../harness/wait.ts";
 import { type GroundProcess, startGroundProcess } from "./ground-process.ts";
 import { createNamespace, type TestNamespace } from "./namespace.ts";
 
@@ -41,7 +42,7 @@ export interface Ground {
   claim(kapId: string, control: string): Promise<string>;
   /** Makes a runtime pod that no kubelet runs, with an address; its status is the test's to say. */
   makePod(name: string, ip: string): Promise<void>;
-  /** Makes the database refuse and drop everybody but superusers, or not any more. */
+  /** Makes the database refuse and drop everybody, or not any more. */
   refuseDatabase(isRefused: boolean): Promise<void>;
   startOperator(env?: Record<string, string>): Promise<OperatorProcess>;
   close(): Promise<void>;
@@ -141,7 +142,9 @@ export async function openGround(): Promise<Ground> {
       await client.connect();
       try {
         await client.query(`alter database ${name} allow_connections ${!isRefused}`);
-        if (isRefused) await client.query("select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", [name]);
+        if (!isRefused) return;
+        const drop = "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1";
+        await until(async () => (await client.query(drop, [name])).rowCount === 0, { what: "the end of every session" });
       } finally {
         await client.end();
       }

@@ -113,7 +113,8 @@ export interface DryRunGround {
 /** Starts a platform with such a kap. Close the platform in `afterAll`. */
 export async function openDryRunGround(): Promise<DryRunGround> {
   const platform = await startTestPlatform({
-    KAPSTONE_KAP_REQUEST_CPU_MS: "3000",
+    // Less than a tenth of the wall time: a run gets that much of a processor before the wall time is over, also on a busy machine.
+    KAPSTONE_KAP_REQUEST_CPU_MS: "1000",
     KAPSTONE_KAP_REQUEST_WALL_MS: "12000",
     KAPSTONE_KAP_MEMORY_MB: "64",
   });

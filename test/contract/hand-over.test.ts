@@ -268,6 +268,8 @@ describe("a mailed link", () => {
   test("is asked for at most five times an hour for one address", async () => {
     const subject = await org.createKap(program);
     await setAudience(subject, "invited", ["@often.example"]);
+    const hour = 3_600_000; // as the clock has it: all of these stand in one
+    await until(() => Date.now() % hour < hour - 20_000, { timeoutMs: 40_000, what: "an hour with enough of it left" });
     const statuses = [];
     for (let i = 0; i < 6; i++) statuses.push((await ask(subject, "me@often.example")).status);
     expect(statuses).toEqual([200, 200, 200, 200, 200, 429]);
@@ -276,7 +278,7 @@ describe("a mailed link", () => {
     expect(shown.headers["content-security-policy"]).toContain("default-src 'none'");
     expect(Number(shown.headers["retry-after"])).toBeGreaterThan(0);
     expect(shown.text).toMatch(/<h1>That did not work<\/h1>\s*<p>more than 5 links an hour to this address/);
-  });
+  }, 60_000);
 
   test("sent from another site is refused with a page to browsers and JSON to machines", async () => {
     const foreign = { origin: "http://elsewhere.example" };

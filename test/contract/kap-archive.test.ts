@@ -124,7 +124,7 @@ beforeAll(async () => {
   expect([exported.status, exported.headers["content-type"]]).toEqual([200, "application/x-tar"]);
   archive = exported.bytes;
   entries = await unpack(archive);
-});
+}, 120_000);
 afterAll(() => Promise.all([here.close(), there.close()]));
 
 test("the manifest is the same on both bases, links to the downloads, and holds names of secrets and no value", async () => {

@@ -8,7 +8,7 @@ import { type Org, type ServiceApp, signUp, startServices } from "./auth-app.ts"
 /** The services of kaps over a real database, builder and object store, without runtimes. */
 export async function startKapsApp(env: Record<string, string> = {}): Promise<ServiceApp> {
   const app = await startServices([authService, identityService, kapsService, secretsService], { env });
-  const builder = testBuilder();
+  const builder = testBuilder({ typeCheckMs: 30_000, compileMs: 60_000 }); // what a busy machine takes for small programs too
   app.deps.builder = builder;
   await builder.ready();
   return {

@@ -1,13 +1,12 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
-import type { AddressInfo } from "node:net";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { createTransport } from "nodemailer";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { freePort } from "../fault/tree.ts";
 import { createTestDatabase, type TestDatabase } from "../harness/database.ts";
 import { type HttpClient, openHttpClient } from "../harness/http.ts";
 import { signUpOrg, type TestKap } from "../harness/org.ts";
@@ -24,15 +23,6 @@ let dataDir: string;
 let http: HttpClient;
 let ports: { http: number; smtp: number };
 let main: ChildProcess | null = null;
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
-}
 
 async function start(): Promise<void> {
   main = spawn(process.execPath, ["--no-node-snapshot", join(import.meta.dirname, "../../local/main.ts")], {

@@ -1,3 +1,4 @@
+import { connect } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { newId } from "../../platform/ids.ts";
 import type { Answer } from "../harness/http.ts";
@@ -177,9 +178,13 @@ test("usage adds up against a known workload", async () => {
 
 test("usage counts every run that a kap has a record of: those the platform ended or refused, a caller that went away, times that were missed", async () => {
   const { knex } = platform.database.postgres;
-  const one = await org.createKap(`export default {
+  const one = await org.createKap(`import { store } from "kap";
+  export default {
     async fetch(request) {
-      if (new URL(request.url).pathname === "/slow") await new Promise((resolve) => setTimeout(resolve, 5_000));
+      if (new URL(request.url).pathname === "/slow") {
+        await store.put("begun", "x");
+        if (!request.signal.aborted) await new Promise((resolve) => request.signal.addEventListener("abort", resolve));
+      }
       if (new URL(request.url).pathname === "/throw") throw new Error("no");
       return new Response("ok");
     },
@@ -187,7 +192,10 @@ test("usage counts every run that a kap has a record of: those the platform ende
   };`);
   expect((await one.call()).status).toBe(200);
   expect((await one.call({ path: "/throw" })).status).toBe(500);
-  await expect(one.call({ path: "/slow", timeoutMs: 1_000 })).rejects.toThrow();
+  const caller = connect(platform.platform.port, "127.0.0.1");
+  caller.write(`GET /slow HTTP/1.1\r\nhost: ${platform.host(`${one.slug}.kaps`)}\r\nauthorization: Bearer ${one.token}\r\n\r\n`);
+  await until(async () => (await get(`/v1/kaps/${one.id}/store/files/object?key=begun`)).status === 200);
+  caller.destroy();
   await until(async () => (await knex("runs").where({ kap_id: one.id, outcome: "client-gone" })).length === 1);
   // Its runtime is gone, and a body that is streamed cannot be sent to another: the gateway ends the run.
   await knex("runtimes").where({ kap_id: one.id }).update({ data_address: "tcp:127.0.0.1:1" });

@@ -1,8 +1,10 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { sweep } from "../../api/gateway/sweep.ts";
 import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
 import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
 import { until } from "../harness/wait.ts";
+
+vi.setConfig({ testTimeout: 240_000 }); // each test waits up to a minute, several times
 
 const concurrency = 4;
 
@@ -14,7 +16,7 @@ beforeAll(async () => {
     KAPSTONE_WARM_RUNTIMES: "2",
     KAPSTONE_KAP_CONCURRENCY: String(concurrency),
     KAPSTONE_KAP_RUNTIMES: "3",
-    KAPSTONE_RUNTIME_IDLE_SECONDS: "1",
+    KAPSTONE_RUNTIME_IDLE_SECONDS: "5", // longer than a machine stands still: only what is not called becomes idle
   });
   org = await signUpOrg(platform);
 });

@@ -216,7 +216,9 @@ test("run-now runs a schedule and answers the ended run, paused or not; a delete
 });
 
 test("while a run is going on run-now answers a missed run with the reason", async () => {
-  const slow = await org.createKap("export default { async scheduled() { await new Promise((done) => setTimeout(done, 3_000)); } }");
+  const slow = await org.createKap(`
+import { store } from "kap";
+export default { async scheduled() { while (!(await store.get("enough"))) await new Promise((done) => setTimeout(done, 50)); } };`);
   const triggers = `/v1/orgs/${org.id}/kaps/${slow.id}/triggers`;
   const { id } = triggerOf(await post({ kind: "schedule", file_path: "main.ts", interval_seconds: 900 }, triggers));
   const now = (): Promise<Answer> => org.call({ method: "POST", path: `${triggers}/${id}/run-now` });
@@ -225,6 +227,7 @@ test("while a run is going on run-now answers a missed run with the reason", asy
   const second = (await now()).json<{ run: Record<string, string> }>().run;
   expect(second).toMatchObject({ status: "failed", outcome: "missed", detail: expect.stringContaining("one run at a time") });
   expect(second.what_to_do).toContain("run-now");
+  await org.call({ method: "PUT", path: `/v1/kaps/${slow.id}/store/files/object?key=enough`, body: "x" });
   expect((await first).json<{ run: object }>().run).toMatchObject({ outcome: "ok", detail: null });
 });
 

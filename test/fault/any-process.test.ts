@@ -1,5 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, test } from "vitest";
 import { until } from "../harness/wait.ts";
 import { Ledger } from "./ledger.ts";
 import { killProcess, type TreeProcess } from "./processes.ts";
@@ -80,5 +80,5 @@ test("whichever process is killed under calls, saves and mails: nothing acknowle
   await proveSaves(tree, subject, ledger);
   console.log("mails", await proveMails(tree, subject, ledger));
   console.log("call runs", await proveCallRuns(tree, subject, ledger));
-  expect(await tree.http.call({ host: tree.host("api"), path: "/readyz" })).toMatchObject({ status: 200 });
+  await until(async () => (await tree.http.call({ host: tree.host("api"), path: "/readyz" })).status === 200, { what: "readiness" });
 });

@@ -2,6 +2,7 @@ import { chmod, mkdir, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { until } from "../harness/wait.ts";
 import { createSubject } from "./subject.ts";
 import { createTree, freePort, newDataFolder, spawnMain, type Tree } from "./tree.ts";
 
@@ -61,7 +62,7 @@ test("a second start on the same data folder is refused, and does the first no h
   expect(await refusal({ KAPSTONE_DATA_DIR: first.dataDir })).toMatch(
     /^Another Kapstone \(process \d+\) uses the data folder \S+: stop it, or set KAPSTONE_DATA_DIR to another folder\.$/,
   );
-  expect((await first.http.call({ host: first.host("api"), path: "/readyz" })).status).toBe(200);
+  await until(async () => (await first.http.call({ host: first.host("api"), path: "/readyz" })).status === 200, { what: "readiness" });
 });
 
 test.each(["KAPSTONE_PORT", "KAPSTONE_SMTP_PORT", "KAPSTONE_INTERNAL_PORT"])(

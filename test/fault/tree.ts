@@ -1,11 +1,11 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmod, mkdtemp, readFile, rm } from "node:fs/promises";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import pg from "pg";
+import { probePort } from "../../local/free-port.ts";
 import { type HttpClient, openHttpClient } from "../harness/http.ts";
 import { until } from "../harness/wait.ts";
 import { descendantsOf, environmentOf, isAlive, killProcess, type Role, type TreeProcess } from "./processes.ts";
@@ -43,13 +43,17 @@ export interface Tree {
   close(): Promise<void>;
 }
 
-export const freePort = async (): Promise<number> => {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as { port: number };
-  server.close();
-  return port;
-};
+const given = new Set<number>();
+
+/** A port on which nobody listens, each one once, of those that no system gives away by itself: a platform that was killed finds its own free again. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const { port } = await probePort("127.0.0.1", 0);
+    if (port === null || given.has(port)) continue;
+    given.add(port);
+    return port;
+  }
+}
 
 /** A data folder that the database's user may enter. */
 export async function newDataFolder(): Promise<string> {
@@ -147,7 +151,7 @@ export async function createTree(settings: Record<string, string> = {}): Promise
       if (alive()) await tree.killAll();
       if (process.env.KAPSTONE_FAULT_KEEP && running) console.log(running.output());
       if (process.env.KAPSTONE_FAULT_KEEP) console.log(`kept for a look: ${dataDir}`);
-      else await rm(dataDir, { recursive: true, force: true });
+      else await rm(dataDir, { recursive: true, force: true, maxRetries: 5, retryDelay: 500 }); // a backend forked last may still write
     },
   };
   return tree;

@@ -24,7 +24,7 @@ export async function startTestPlatform(settings: Record<string, string> = {}): 
   const dataDir = await mkdtemp(join(tmpdir(), "kapstone-data-"));
   const removeAll = async (): Promise<void> => {
     await database.close();
-    await rm(dataDir, { recursive: true, force: true });
+    await rm(dataDir, { recursive: true, force: true, maxRetries: 5, retryDelay: 500 }); // a backend that was forked last may still write
   };
   try {
     const platform = await startPlatform({

@@ -1,6 +1,7 @@
 import { connect } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { expect } from "vitest";
+import { until } from "../../harness/wait.ts";
 import type { Attack } from "../attack.ts";
 import type { Ground } from "../ground.ts";
 
@@ -25,17 +26,23 @@ export function rawCall(
   });
 }
 
-/** A call whose caller hangs up after `ms`, having read nothing of the answer where `reads` is false. */
+/** A call whose caller hangs up `ms` after its run began, having read nothing of the answer where `reads` is false. */
 async function hangUp(ground: Ground, ms: number, { reads } = { reads: true }): Promise<null> {
-  await new Promise<void>((resolve) => {
-    const socket = connect(ground.test.platform.port, "127.0.0.1");
-    socket.on("error", () => resolve()).on("close", () => resolve());
+  const newest = async () => (await ground.runs(ground.subject, 1))[0]?.id;
+  const before = await newest();
+  const socket = connect(ground.test.platform.port, "127.0.0.1");
+  const closed = new Promise<void>((resolve) => socket.on("error", () => resolve()).on("close", () => resolve()));
+  try {
     socket.write(
       `GET / HTTP/1.1\r\nhost: ${ground.test.host(`${ground.subject.slug}.kaps`)}\r\nauthorization: Bearer ${ground.subject.token}\r\n\r\n`,
     );
     if (!reads) socket.pause();
-    setTimeout(() => socket.destroy(), ms);
-  });
+    await until(async () => (await newest()) !== before, { what: "the run of a caller who leaves" });
+    await delay(ms);
+  } finally {
+    socket.destroy();
+  }
+  await closed;
   return null;
 }
 

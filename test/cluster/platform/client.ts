@@ -75,6 +75,7 @@ export async function openClusterClient(namespace: string, origin: string): Prom
     mail: (mail) => ask({ op: "mail", ...mail }),
     touch: (host, port, timeoutMs = 3_000) => ask({ op: "touch", host, port, timeoutMs }),
     async close() {
+      if (child.exitCode !== null || child.signalCode !== null) return;
       const ended = once(child, "exit");
       child.stdin?.end();
       await ended;

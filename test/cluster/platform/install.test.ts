@@ -115,19 +115,20 @@ test("mail through the ingest Service becomes a run of the kap", async () => {
 });
 
 test("a schedule has a CronJob, whose job makes the run that is due, once, and without schedules there is none", async () => {
-  const made = (await change("POST", `${path}/triggers`, { kind: "schedule", file_path: "main.ts", cron: "17 3 * * *" })) as {
+  // Half a day from now, so that it does not come due by itself.
+  const last = new Date(Date.now() - 12 * 3_600_000);
+  last.setUTCSeconds(0, 0);
+  const cron = `${last.getUTCMinutes()} ${last.getUTCHours()} * * *`;
+  const made = (await change("POST", `${path}/triggers`, { kind: "schedule", file_path: "main.ts", cron })) as {
     trigger: { id: string };
   };
   const cronJob = await until(async () => {
     const jobs = (await kubectl("get", "cronjobs", "-o", "json").then(JSON.parse)) as {
       items: { metadata: { name: string }; spec: { schedule: string } }[];
     };
-    return jobs.items.find(({ spec }) => spec.schedule === "17 3 * * *")?.metadata.name;
+    return jobs.items.find(({ spec }) => spec.schedule === cron)?.metadata.name;
   }, waitMs);
   // Its last time, as if nobody had looked since.
-  const last = new Date();
-  last.setUTCHours(3, 17, 0, 0);
-  if (last.getTime() > Date.now()) last.setUTCDate(last.getUTCDate() - 1);
   await release.execute(`update kap_triggers set next_run_at = '${last.toISOString()}' where id = '${made.trigger.id}'`);
   for (const job of [`${kap.slug}-fire-1`, `${kap.slug}-fire-2`]) {
     await kubectl("create", "job", job, `--from=cronjob/${cronJob}`);

@@ -55,6 +55,7 @@ const values = {
       KAPSTONE_LOGINS_PER_MINUTE: "1000000",
       KAPSTONE_SIGNUPS_PER_MINUTE: "1000000",
       KAPSTONE_MAILS_PER_HOUR: "1000000",
+      KAPSTONE_RUNTIME_IDLE_SECONDS: "86400", // that a kap of one file is idle changes nothing under another
     },
   },
   operator: { replicas: 2, resources: { requests: { cpu: "10m", memory: "64Mi" } } },

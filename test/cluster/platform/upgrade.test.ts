@@ -14,6 +14,16 @@ test(
     const serving = async (): Promise<string[]> =>
       (await release.pods("runtime", "kapstone.dev/runtime=claimed")).map(({ metadata }) => `${metadata.name} ${metadata.uid}`).sort();
     await until(async () => (await release.pods("runtime", `kapstone.dev/kap=${subject.kap.slug}`)).length === 1, { timeoutMs: 90_000 });
+    // Those that other files have ended go first.
+    await until(
+      async () => {
+        const [rows] = await release.query<{ ready: number; ending: number }>(
+          "select count(*) filter (where state = 'ready') as ready, count(*) filter (where state <> 'ready') as ending from runtimes",
+        );
+        return rows?.ending === 0 && (await serving()).length === rows.ready;
+      },
+      { timeoutMs: 180_000, what: "every claimed pod to serve" },
+    );
     const before = { serving: await serving(), apis: (await release.pods("api")).map(({ metadata }) => metadata.uid) };
     const loads = [
       await subject.load({ callers: 2, pauseMs: 50, isKeptAlive: false }),

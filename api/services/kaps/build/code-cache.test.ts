@@ -6,10 +6,12 @@ import { type Built, built, program, testBuilder } from "./test-builder.ts";
 
 let builder: Builder;
 let runtime: TestRuntime;
+// One after the other: together they would take each other's processor while a runtime's start is waited for.
 beforeAll(async () => {
-  builder = testBuilder();
   runtime = await TestRuntime.start();
-});
+  builder = testBuilder();
+  await builder.ready();
+}, 120_000);
 afterAll(() => Promise.all([builder.close(), runtime.close()]));
 
 const build = (content: string): Promise<Built> => builder.build(program({ "main.ts": content })).then(built);
