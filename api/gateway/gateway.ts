@@ -217,7 +217,7 @@ async function serveAdmitted(call: Call, admission: Admission, caller: string): 
       case "client-gone":
         return; // the runtime sees its connection close and reports the run's end
       case "failed":
-        if (outcome.outcome === "refused") growRuntimes(deps, admission.id);
+        if (outcome.outcome === "refused" && outcome.status === 503) growRuntimes(deps, admission.id);
         // Said by a process that was about to be replaced: it has not taken the run, so nobody reports it. A reported run stays as it is.
         if (outcome.outcome === "crashed")
           await endRun(deps.postgres.hot, runId, { outcome: "crashed", detail: outcome.detail, httpStatus: outcome.status });
