@@ -29,6 +29,10 @@ export type KapLimits = z.infer<typeof limits>;
 const trigger = z.object({ id: z.string(), kind: z.enum(triggerKinds), file_path: z.string() });
 export type AssignedTrigger = z.infer<typeof trigger>;
 
+/** TLS to PostgreSQL: what its certificate must be of: the CA (PEM, else a well-known one) and the host's name, the CA alone, or anything. */
+const tls = z.object({ verify: z.enum(["full", "ca", "none"]), ca: z.string().optional() });
+export type DatabaseTls = z.infer<typeof tls>;
+
 const database = z.object({
   host: z.string(),
   port: z.number().int(),
@@ -36,6 +40,8 @@ const database = z.object({
   user: z.string(),
   password: z.string(),
   schema: z.string(),
+  /** Absent: in plain text. */
+  tls: tls.optional(),
 });
 
 const size = z.number().int().nonnegative();

@@ -1,6 +1,7 @@
 import { createHash, type KeyObject, sign } from "node:crypto";
 import type { AssignmentHead } from "#platform/assignment.ts";
 import { readClaimKey } from "#platform/claim-keys.ts";
+import { databaseTls } from "#platform/database-tls.ts";
 import type { Deps } from "../deps.ts";
 import { assignmentOf } from "../services/kaps/assignment.ts";
 import { effectiveSecrets } from "../services/secrets/secrets.ts";
@@ -73,6 +74,7 @@ export async function composeAssignment(deps: Deps, kapId: string, runtime: { id
       user: kap.role_name,
       password: deps.keyring.open(kap.role_password, `kap-role:${kapId}`),
       schema: kap.schema_name,
+      tls: databaseTls(deps.config.databaseUrl),
     },
     api: { url: deps.config.internalUrl ?? "", token: runtime.token },
     limits: kapLimits(deps.config),

@@ -1,7 +1,8 @@
-import { connect } from "node:net";
 import pg from "pg";
 import type { KapLimits } from "#platform/assignment.ts";
 import { DatabaseQuota } from "#platform/database-quota.ts";
+import { sslOf } from "#platform/database-tls.ts";
+import { impatientSocket } from "#platform/lasting-connection.ts";
 import type { Logger } from "#platform/log.ts";
 import { checkStatement, loadSqlGuard, mostEffect, type SizeEffect, SqlRefusal } from "#platform/sql-guard.ts";
 import { databaseRefusal, runStatement, type SqlResult } from "#platform/sql-statement.ts";
@@ -13,8 +14,6 @@ const maxConnections = 8;
 const idleMs = 30_000;
 const connectTimeoutMs = 5_000;
 const cancelTimeoutMs = 2_000;
-/** PostgreSQL protocol, "CancelRequest". */
-const cancelRequestCode = 80_877_102;
 const maxBatch = 100;
 
 /** How to log in as the kap's role. */
@@ -160,12 +159,13 @@ export class KapDatabase {
   }
 }
 
-export const clientConfig = ({ host, port, user, password, database }: KapLogin): pg.ClientConfig => ({
+export const clientConfig = ({ host, port, user, password, database, tls }: KapLogin): pg.ClientConfig => ({
   host,
   port,
   user,
   password,
   database,
+  ssl: sslOf(tls),
   connectionTimeoutMillis: connectTimeoutMs,
 });
 
@@ -178,25 +178,29 @@ export function shownDatabaseError(error: unknown, log: Logger): unknown {
   return new HostRefusal("SqlError", "The kap's database cannot be reached at the moment; try again.", "DATABASE_UNAVAILABLE");
 }
 
-/** PostgreSQL's cancel request for what a client is doing, on a connection of its own: the busy one cannot be asked. */
-export async function cancelStatement({ host, port }: KapLogin, client: pg.ClientBase): Promise<void> {
+/** What pg's client stands on, and its types leave out. */
+interface WireConnection extends pg.Connection {
+  connect(portOrPath: number | string, host?: string): void;
+  requestSsl(): void;
+  cancel(processID: number, secretKey: number): void;
+}
+
+/** PostgreSQL's cancel request for what a client is doing, on a connection of its own: the busy one cannot be asked. Encrypted as that one is. */
+export async function cancelStatement({ host, port, tls }: KapLogin, client: pg.ClientBase): Promise<void> {
   const { processID, secretKey } = client as pg.ClientBase & { processID?: number; secretKey?: number };
   if (processID === undefined || secretKey === undefined) return;
-  const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect(port, host);
-  socket.setTimeout(cancelTimeoutMs, () => socket.destroy(new Error("no answer to the cancel request")));
-  const request = Buffer.alloc(16);
-  request.writeInt32BE(16, 0);
-  request.writeInt32BE(cancelRequestCode, 4);
-  request.writeInt32BE(processID, 8);
-  request.writeInt32BE(secretKey, 12);
-  socket.on("connect", () => socket.write(request));
+  const connection = new pg.Connection({ ssl: sslOf(tls), stream: () => impatientSocket(cancelTimeoutMs) }) as WireConnection;
+  const cancel = (): void => connection.cancel(processID, secretKey);
   // The server answers by closing the connection.
-  await new Promise<void>((resolve, reject) =>
-    socket
+  await new Promise<void>((resolve, reject) => {
+    connection
+      .on("connect", () => (tls ? connection.requestSsl() : cancel()))
+      .on("sslconnect", () => connection.stream.once("secureConnect", cancel))
       .on("error", reject)
-      .on("close", () => resolve())
-      .resume(),
-  );
+      .on("end", resolve);
+    if (host.startsWith("/")) connection.connect(`${host}/.s.PGSQL.${port}`);
+    else connection.connect(port, host);
+  });
 }
 
 export const resultLimits = (limits: KapLimits): { rows: number; bytes: number } => ({

@@ -28,7 +28,7 @@ test.each([
 /** Without what differs from rendering to rendering (secrets that are made, checksums over them) or is the same on every object (labels of the chart). */
 function settled(text: string): string {
   return text
-    .replace(/^( +kapstone\.dev\/(?:keys|fire|database|objects|relay|claim-key)): [0-9a-f]{16}$/gm, "$1: CHECKSUM")
+    .replace(/^( +kapstone\.dev\/(?:keys|fire|database|objects|relay|claim-key)): "[0-9a-f]{16}"$/gm, "$1: CHECKSUM")
     .replace(/^( {2}[A-Z][A-Z0-9_]+): [A-Za-z0-9+/]+=*$/gm, "$1: SECRET")
     .replace(/^ +(?:helm\.sh\/chart|app\.kubernetes\.io\/(?:version|managed-by|part-of)): .*\n/gm, "")
     .replace(/^# Source: .*\n/gm, "")
@@ -163,6 +163,95 @@ describe("runtime pods", () => {
   });
 });
 
+describe("the ports that network policies open", () => {
+  const opened = async (part: string, ...args: string[]): Promise<number[][]> => {
+    const { objects } = await render(...production, ...args);
+    const { spec } = objects.find(({ kind, metadata }) => kind === "NetworkPolicy" && metadata.name === `kapstone-${part}`);
+    return spec.egress.map(({ ports = [] }: Manifest) => ports.map(({ port }: Manifest) => port));
+  };
+
+  test.each([
+    ["its own", "endpoint=http://minio.storage.svc:9000", 9000],
+    ["that of http", "endpoint=http://minio.storage.svc", 80],
+    ["that of https", "endpoint=https://[2001:db8::9000]/", 443],
+    ["that of the pods behind a Service, where it is given", "endpoint=http://minio.storage.svc,objects.port=9000", 9000],
+  ])("for the object store are %s", async (_, endpoint, port) => {
+    for (const part of ["api", "operator"]) expect((await opened(part, `--set=objects.${endpoint}`))[2], part).toEqual([port]);
+  });
+
+  test("for PostgreSQL are its own, and for runtimes that of a pooler", async () => {
+    const pooler = "--set=database.port=5433,database.kapHost=pooler.db:6432";
+    expect((await opened("runtime", pooler)).slice(1, 4)).toEqual([[5433], [6432], [8081]]);
+    expect((await opened("runtime", "--set=database.kapHost=pooler.db")).slice(1, 4)).toEqual([[5432], [5432], [8081]]);
+    expect((await opened("api", pooler)).flat()).not.toContain(6432);
+  });
+
+  test("for DNS are those given", async () => {
+    expect((await opened("fire", "--set=networkPolicy.dnsPorts={53,5353}"))[0]).toEqual([53, 53, 5353, 5353]);
+  });
+});
+
+test("every container has a request and a limit of memory, and takes a limit of CPU: quotas of a namespace admit all pods", async () => {
+  const parts = ["api", "operator", "runtime", "mailIngest", "postgres", "s3", "schedules", "hooks"];
+  const { objects } = await render("--set=api.syncWeb=true", ...parts.map((part) => `--set=${part}.resources.limits.cpu=3`));
+  const containers = podsOf(objects).flatMap(({ spec }) => [...spec.containers, ...(spec.initContainers ?? [])]);
+  const fire = containers.flatMap(({ env = [] }) => env.filter(({ name }: Manifest) => name === "KAPSTONE_FIRE_POD"));
+  const resources = [...containers, ...fire.map(({ value }) => ({ name: "fire", ...JSON.parse(value) }))];
+  expect(resources.map(({ name }) => name).sort()).toEqual(
+    ["api", "copy-web", "fire", "mail-ingest", "migrate", "operator", "postgres", "runtime", "s3", "test", "uninstall"].sort(),
+  );
+  for (const { name, resources: given } of resources)
+    expect([given?.requests.cpu, given?.requests.memory, given?.limits.memory, given?.limits.cpu], name).toEqual([
+      expect.stringMatching(/^\d+m$/),
+      expect.stringMatching(/^\d+Mi$/),
+      expect.stringMatching(/^\d+[MG]i$/),
+      3,
+    ]);
+});
+
+test("a name of digits stays a name", async () => {
+  const names = ["keys", "database", "objects", "mail", "tls"].map((of) => `--set-string=${of}.existingSecret=123`);
+  const parts = ["api", "operator", "runtime", "mailIngest"].map((part) => `--set-string=${part}.priorityClassName=123`);
+  const more = "runtime.runtimeClassName=123,ingress.className=123,images.pullSecrets[0]=123,database.existingSecretKey=123";
+  const external = await render(...[...production, "--set=tls.certManager.enabled=false", ...names, ...parts, `--set-string=${more}`]);
+  const bundled = await render("--set-string=postgres.storage.className=123,s3.storage.className=123,s3.priorityClassName=123");
+  const numbers: string[] = [];
+  JSON.stringify([external.objects, bundled.objects], (key, value) => {
+    if (value === 123) numbers.push(key);
+    return value;
+  });
+  expect(numbers).toEqual([]);
+});
+
+test("a variable is given as it was written", async () => {
+  const { spec } = podsOf((await render('--set-json=api.env={"A":10000000,"B":0.5,"C":true,"D":"a<\\"b"}')).objects).find(
+    ({ of }) => of === "Deployment/kapstone-api",
+  ) as Manifest;
+  expect(spec.containers[0].env.slice(-4).map(({ value }: Manifest) => value)).toEqual(["10000000", "0.5", "true", 'a<"b']);
+});
+
+test.each([
+  ["my.kapstone", "my-kapstone"],
+  ["7.shop", "k7-shop-kapstone"],
+  ["a-release-with-a-name-of-thirty-6-ch.kapstone", "a-release-with-a-name-of-thirty-6-ch"],
+  ["a-release-with-a-name-of-thirty-5-c.kapstone", "a-release-with-a-name-of-thirty-5-c"],
+])("a release %s has Services, whose names take letters, digits and dashes only", async (release, prefix) => {
+  const text = await helm("template", release, chartFolder, "--show-only=templates/api/services.yaml");
+  expect([...text.matchAll(/^ {2}name: (.*)$/gm)].map(([, name]) => name)).toEqual([`${prefix}-api`, `${prefix}-api-internal`]);
+});
+
+test.each([
+  [[], "http", "8080"],
+  [["--set=ingress.enabled=true"], "https", "443"],
+  [["--set=ingress.enabled=true,scheme=http"], "http", "80"],
+  [["--set=gateway.enabled=true,gateway.parentRefs[0].name=public,publicPort=8443"], "https", "8443"],
+  [["--set=domain=example.com"], "http", "80"],
+])("the outward addresses with %j are %s at the port %s: 8080 is that of a port-forward", async (args, scheme, port) => {
+  const { spec } = podsOf((await render(...args)).objects).find(({ of }) => of === "Deployment/kapstone-api") as Manifest;
+  const value = (wanted: string) => spec.containers[0].env.find(({ name }: Manifest) => name === wanted)?.value;
+  expect([value("KAPSTONE_SCHEME"), value("KAPSTONE_PUBLIC_PORT")]).toEqual([scheme, port]);
+});
+
 test("the definition of Kap resources is not brought where it is not wanted", async () => {
   const definitions = async (...args: string[]) =>
     (await render(...args)).objects.filter(({ kind }) => kind === "CustomResourceDefinition").map(({ metadata }) => metadata.name);
@@ -235,10 +324,35 @@ test.each([
   ["--set=objects.existingSecret=x", /objects\.endpoint/],
   ["--set=gateway.enabled=true", /gateway\.parentRefs/],
   ["--set=tls.existingSecret=x,tls.certManager.enabled=true", /exclude each other/],
+  ["--set=database.adminExistingSecret=x", /database\.adminExistingSecret .* give database\.existingSecret/],
+  ["--set=database.kapHost=pooler.db:6432", /database\.kapHost .* give database\.existingSecret/],
+  ["--set=api.drainDelaySeconds=30,api.terminationGracePeriodSeconds=10", /api\.drainDelaySeconds .* api\.terminationGracePeriodSeconds/],
+  ["--set=api.autoscaling.enabled=true,api.autoscaling.maxReplicas=1", /minReplicas \(2\) is above api\.autoscaling\.maxReplicas \(1\)/],
+  ["--set=api.autoscaling.enabled=true,api.resources.requests.cpu=null", /api\.resources\.requests\.cpu/],
+  ["--set=api.env.KAPSTONE_DRAIN_SECONDS=5", /api\.env names KAPSTONE_DRAIN_SECONDS/],
+  ["--set=operator.env.KAPSTONE_S3_REGION=x", /operator\.env names KAPSTONE_S3_REGION/],
+  ["--set=mailIngest.env.KAPSTONE_DOMAIN=x", /mailIngest\.env names KAPSTONE_DOMAIN/],
   ["--set=runtime.poolSize=-1", /poolSize/],
   ["--set=fullnameOverride=Kapstone", /fullnameOverride/],
 ])("%s is refused with the value's name", async (value, message) => {
   await expect(render(value)).rejects.toThrow(message);
+});
+
+test("a private CA of PostgreSQL is mounted where it is documented for those who connect by its URL, and for nobody else", async () => {
+  const { objects } = await render(...production, "--set=database.caSecret=my-ca");
+  const withCa = podsOf(objects).flatMap(({ spec }) =>
+    [...spec.containers, ...(spec.initContainers ?? [])]
+      .filter(({ volumeMounts = [] }) =>
+        volumeMounts.some((mount: Manifest) => mount.mountPath === "/etc/kapstone/database-ca" && mount.readOnly),
+      )
+      .map(({ name }) => [name, spec.volumes.find((volume: Manifest) => volume.name === "database-ca")?.secret]),
+  );
+  const secret = { secretName: "my-ca" };
+  expect(withCa.sort()).toEqual([
+    ["api", secret],
+    ["migrate", secret],
+    ["operator", secret],
+  ]);
 });
 
 test("the schema of the values needs nothing from elsewhere", () => {

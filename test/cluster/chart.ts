@@ -9,7 +9,8 @@ export const chartFolder = fileURLToPath(new URL("../../charts/kapstone", import
 // biome-ignore lint/suspicious/noExplicitAny: manifests of thirty kinds, read by the tests that know them
 export type Manifest = any;
 
-const helmMs = 60_000;
+/** Rendering takes a second; an uninstall waits for its clean-up, at most five minutes by Helm's own word. */
+const helmMs = 330_000;
 
 /** Runs helm. Rejects with what it said. */
 export async function helm(...args: string[]): Promise<string> {

@@ -2,7 +2,7 @@
 
 {{- define "kapstone.envFromSecret" -}}
 - name: {{ .key }}
-  valueFrom: {secretKeyRef: {name: {{ .secret }}, key: {{ .from | default .key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .secret | quote }}, key: {{ .from | default .key | quote }}}}
 {{- end -}}
 
 {{/* Where this deployment is in the cluster, for those who talk to the Kubernetes API. */}}
@@ -18,6 +18,19 @@
 {{- define "kapstone.databaseEnv" -}}
 {{- $key := ternary .Values.database.existingSecretKey "KAPSTONE_DATABASE_URL" (ne .Values.database.existingSecret "") -}}
 {{- include "kapstone.envFromSecret" (dict "secret" (include "kapstone.databaseSecret" .) "key" "KAPSTONE_DATABASE_URL" "from" $key) -}}
+{{- end -}}
+
+{{/* A private CA, for whoever connects by a URL that names it as `sslrootcert`: runtimes are told what is in it. */}}
+{{- define "kapstone.databaseCaMount" -}}
+{{- if .Values.database.caSecret -}}
+- {name: database-ca, mountPath: /etc/kapstone/database-ca, readOnly: true}
+{{- end -}}
+{{- end -}}
+{{- define "kapstone.databaseCaVolume" -}}
+{{- with .Values.database.caSecret -}}
+- name: database-ca
+  secret: {secretName: {{ . | quote }}}
+{{- end -}}
 {{- end -}}
 
 {{/* PostgreSQL, object store and the keys that open what is sealed in them. */}}
@@ -50,9 +63,10 @@
 {{- toJson $pod -}}
 {{- end -}}
 
+{{/* Numbers of a file of values are floats here: as JSON 10000000 is not 1e+07. */}}
 {{- define "kapstone.extraEnv" -}}
 {{- range $name, $value := . }}
 - name: {{ $name }}
-  value: {{ $value | quote }}
+  value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}
 {{- end }}
 {{- end -}}

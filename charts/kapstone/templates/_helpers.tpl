@@ -1,12 +1,11 @@
-{{/* The prefix of every object's name: the release's name where it says kapstone already. At most 36 characters, so that suffixes fit. */}}
+{{/*
+The prefix of every object's name: the release's name where it says kapstone already. At most 36 characters, so that suffixes fit. A release may
+have dots and begin with a digit, a Service may not.
+*/}}
 {{- define "kapstone.fullname" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 36 | trimSuffix "-" -}}
-{{- else if contains "kapstone" .Release.Name -}}
-{{- .Release.Name | trunc 36 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-kapstone" .Release.Name | trunc 36 | trimSuffix "-" -}}
-{{- end -}}
+{{- $name := contains "kapstone" .Release.Name | ternary .Release.Name (printf "%s-kapstone" .Release.Name) -}}
+{{- $name = regexReplaceAll "^([0-9])" (replace "." "-" $name) "k${1}" -}}
+{{- .Values.fullnameOverride | default $name | trunc 36 | trimAll "-" -}}
 {{- end -}}
 
 {{/* What selects the pods of one part. Call with (dict "root" $ "component" "api"). */}}
@@ -40,7 +39,7 @@ app.kubernetes.io/part-of: kapstone
 {{- with .Values.images.pullSecrets }}
 imagePullSecrets:
 {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -75,16 +74,16 @@ tolerations: {{- toYaml . | nindent 2 }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .part.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .part.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with .root.Values.topologySpread }}
 {{- if .whenUnsatisfiable }}
 topologySpreadConstraints:
   - maxSkew: 1
-    topologyKey: {{ .topologyKey }}
+    topologyKey: {{ .topologyKey | quote }}
     whenUnsatisfiable: {{ .whenUnsatisfiable }}
     labelSelector:
       matchLabels: {{- include "kapstone.selector" $ | nindent 8 }}
@@ -96,10 +95,15 @@ topologySpreadConstraints:
 {{- .Values.scheme | default (ternary "https" "http" (or .Values.ingress.enabled .Values.gateway.enabled)) -}}
 {{- end -}}
 
+{{/* Whether the outward addresses are those of the port-forward that the notes open. */}}
+{{- define "kapstone.isForwarded" -}}
+{{- if and (eq .Values.domain "localhost") (eq (include "kapstone.scheme" .) "http") (not (or .Values.ingress.enabled .Values.gateway.enabled)) -}}true{{- end -}}
+{{- end -}}
+
 {{- define "kapstone.publicPort" -}}
 {{- if .Values.publicPort -}}
 {{- int .Values.publicPort -}}
-{{- else if eq .Values.domain "localhost" -}}
+{{- else if include "kapstone.isForwarded" . -}}
 8080
 {{- else -}}
 {{- ternary "443" "80" (eq (include "kapstone.scheme" .) "https") -}}

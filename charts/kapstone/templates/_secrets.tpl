@@ -49,7 +49,7 @@ the Secret and the checksums of those who read it say the same. All values base6
 {{- end -}}
 {{- end -}}
 
-{{/* Changes when a Secret's content changes, so that its readers roll. Call with (dict "root" $ "made" "keys" "name" "a-secret" "only" "KEY"). */}}
+{{/* Changes when a Secret's content changes, so that its readers roll; to be quoted: of digits alone, or with one e, it would be a number. Call with (dict "root" $ "made" "keys" "name" "a-secret" "only" "KEY"). */}}
 {{- define "kapstone.secretChecksum" -}}
 {{- include "kapstone.makeSecrets" .root -}}
 {{- $data := get .root.Values.made .made | default dict -}}

@@ -13,8 +13,10 @@ app.kubernetes.io/component: {{ .component }}
 {{- define "kapstone.egressDns" -}}
 - to: {{- toYaml .Values.networkPolicy.dns | nindent 4 }}
   ports:
-    - {port: 53, protocol: UDP}
-    - {port: 53, protocol: TCP}
+    {{- range .Values.networkPolicy.dnsPorts }}
+    - {port: {{ . }}, protocol: UDP}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
 {{- end -}}
 
 {{/* The public internet: every address but private and link-local ones, the cloud's metadata among them. */}}
@@ -33,7 +35,7 @@ app.kubernetes.io/component: {{ .component }}
 - {{- with .Values.networkPolicy.kubernetesCidrs }}
   to:
     {{- range . }}
-    - ipBlock: {cidr: {{ . }}}
+    - ipBlock: {cidr: {{ . | quote }}}
     {{- end }}
   {{- end }}
   ports:
@@ -54,13 +56,24 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end -}}
 
+{{/* What runtimes reach besides, when a pooler stands between them and the server. */}}
+{{- define "kapstone.egressPooler" -}}
+{{- with .Values.database.kapHost }}
+- to: {{- toYaml $.Values.database.peers | nindent 4 }}
+  ports:
+    - {port: {{ regexFind ":[0-9]+$" . | trimPrefix ":" | default 5432 }}}
+{{- end }}
+{{- end -}}
+
 {{- define "kapstone.egressObjects" -}}
 {{- if .Values.objects.endpoint }}
+{{- $url := urlParse .Values.objects.endpoint }}
+{{- $port := regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (eq $url.scheme "https" | ternary 443 80) }}
 - {{- with .Values.objects.peers }}
   to: {{- toYaml . | nindent 4 }}
   {{- end }}
   ports:
-    - {port: {{ .Values.objects.port }}}
+    - {port: {{ .Values.objects.port | default $port }}}
 {{- else }}
 - to: {{- include "kapstone.peer" (dict "root" . "component" "s3") | nindent 4 }}
   ports:
