@@ -87,6 +87,7 @@ test("a spent child gives way to the warm spare while calls go on: none fails, a
   expect((await runtime.ended(last.runId)).outcome).toBe("ok");
   expect(calls).toBeGreaterThan(400);
   expect(await metric(runtime, "children_replaced")).toBe(0);
+  runtime.closeConnections();
   await until(() => !childrenOf(runtime.process.pid as number).includes(first as number), "the first child to be gone");
   await until(async () => runtime.api.runs.size === calls + 1, "every run's end");
   expect([...runtime.api.runs.values()].filter((run) => run.outcome !== "ok")).toEqual([]);
