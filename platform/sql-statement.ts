@@ -270,11 +270,14 @@ const duplicateRefusal = (name: string): SqlRefusal =>
 
 const queryCanceled = "57014";
 const diskFull = "53100";
+/** The server ended the session, or never let it begin: no word about the statement. */
+const sessionLost = /^(08|57P)/;
 
-/** PostgreSQL's refusal in the contract's words; an error that is not PostgreSQL's (a lost connection) passes through. */
+/** PostgreSQL's refusal in the contract's words; an error that is not about the statement (a lost connection) passes through. */
 export function databaseRefusal(error: unknown): unknown {
   if (!(error instanceof Error) || !/^[0-9A-Z]{5}$/.test((error as DatabaseError).code ?? "")) return error;
   const { code = "", message, position, detail, hint, table, column, constraint } = error as DatabaseError;
+  if (sessionLost.test(code)) return error;
   if (code === queryCanceled)
     return new SqlRefusal("STATEMENT_TIMEOUT", "The statement took longer than it may: narrow it, or add an index.", { sqlstate: code });
   const details: Record<string, string | number> = { sqlstate: code };

@@ -14,6 +14,7 @@ import {
   shownDatabaseError,
   statementOf,
   statementsOf,
+  unreachable,
 } from "./kap-database.ts";
 
 /** PostgreSQL itself ends the transaction this long after a dry run could last. */
@@ -178,7 +179,7 @@ export class DryDatabase {
       this.#lost ??= "it could not be opened";
       await client.end().catch(() => undefined);
       if ((error as { code?: unknown }).code === lockNotAvailable) throw dryRunBusy();
-      throw shownDatabaseError(error, this.#log);
+      throw unreachable(error, this.#log);
     }
   }
 

@@ -45,7 +45,7 @@ test("what a kap's database does wrong is logged at every level without what pro
         },
         { ...defaultLimits, db_statement_ms },
       )
-      .catch((error: Error) => error.name);
+      .catch((error: Error & { code?: string }) => `${error.name} ${error.code}`);
 
   const kap = new KapDatabase(credentials, logger);
   // An idle connection that the server ends.
@@ -58,13 +58,13 @@ test("what a kap's database does wrong is logged at every level without what pro
   const broken = query(kap, counting);
   const terminate = "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1 and state = 'active' and query = $2";
   await until(async () => (await admin.query(terminate, [role, counting])).rowCount, { what: "the statement to be going on, and its end" });
-  expect(await broken).toBe("SqlError");
-  expect(await query(kap, counting, 200)).toBe("SqlError");
+  expect(await broken).toBe("SqlError DATABASE_UNAVAILABLE");
+  expect(await query(kap, counting, 200)).toBe("SqlError STATEMENT_TIMEOUT");
   await kap.close();
   // A password that does not hold, and a server that is not there.
   for (const wrong of [{ password: `${password}-no-more` }, { port: 1 }]) {
     const unusable = new KapDatabase({ ...credentials, ...wrong }, logger);
-    expect(await query(unusable, "select 1")).toBe("SqlError");
+    expect(await query(unusable, "select 1")).toBe("SqlError DATABASE_UNAVAILABLE");
     await unusable.close();
   }
   expect(log).toMatch(/could not be used/);

@@ -149,7 +149,7 @@ export class KapDatabase {
       await this.#opening;
       return await this.#pool.connect();
     } catch (error) {
-      throw shownDatabaseError(error, this.#log);
+      throw unreachable(error, this.#log);
     }
   }
 
@@ -173,7 +173,11 @@ export const clientConfig = ({ host, port, user, password, database, tls }: KapL
 export function shownDatabaseError(error: unknown, log: Logger): unknown {
   if (error instanceof HostRefusal) return error;
   const refusal = databaseRefusal(error);
-  if (refusal instanceof SqlRefusal) return refusal;
+  return refusal instanceof SqlRefusal ? refusal : unreachable(error, log);
+}
+
+/** What a program is told when its session cannot be used, or made at all, whatever the server says: the cause is for those who run the platform, in the log. */
+export function unreachable(error: unknown, log: Logger): HostRefusal {
   log.warn({ cause: causeOf(error) }, "the kap's database could not be used");
   return new HostRefusal("SqlError", "The kap's database cannot be reached at the moment; try again.", "DATABASE_UNAVAILABLE");
 }
