@@ -51,6 +51,7 @@ async function bundleInto(folder: string): Promise<void> {
   await mkdir(part, { recursive: true });
   await bundle(root, entries, part);
   await writeFile(join(part, "runtime/guest.js"), await bundleGuest());
+  await (await import("esbuild")).stop(); // its process would stay as long as this one does
   await removeOld();
   await rename(part, folder).catch(async (error: NodeJS.ErrnoException) => {
     await rm(part, { recursive: true, force: true });

@@ -17,6 +17,7 @@ export async function guestScript(): Promise<string> {
   const cached = join(folder, `${sourceDigest(dirname(entry))}.js`);
   if (existsSync(cached) && statSync(folder).uid === (process.getuid?.() ?? 0)) return readFileSync(cached, "utf8");
   const script = await bundleGuest(entry);
+  await (await import("esbuild")).stop(); // its process would stay as long as this one does
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const part = `${cached}.${process.pid}`;
   writeFileSync(part, script, { mode: 0o600 });
