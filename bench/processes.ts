@@ -1,11 +1,12 @@
 import { type ChildProcess, execFileSync } from "node:child_process";
+import { cpus } from "node:os";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { spawnWatched } from "./leftovers.ts";
 import type { LoadOptions, LoadResult } from "./load.ts";
 
-/** The core that what is measured runs on, and the one for the load and PostgreSQL. */
-export const cores = { measured: "0", rest: "1" };
+/** The core that what is measured runs on, the one for the load and PostgreSQL, and all there are. */
+export const cores = { measured: "0", rest: "1", all: `0-${cpus().length - 1}` };
 
 const hasTaskset = ((): boolean => {
   try {
@@ -29,14 +30,18 @@ export function moveToRest(): void {
   if (hasTaskset) execFileSync("taskset", ["-a", "-c", "-p", cores.rest, String(process.pid)]);
 }
 
+/** The command that runs another on some cores only, where that can be said. */
+export function onCores(core: string, command: string[]): string[] {
+  return hasTaskset ? ["taskset", "-c", core, ...command] : command;
+}
+
 /** Starts a TypeScript file of this folder, or any command, on one core, and waits for its first line. */
 export async function startOn(
   core: string,
   command: string[],
   env: Record<string, string> = {},
 ): Promise<{ process: ChildProcess; firstLine: string }> {
-  const full = hasTaskset ? ["taskset", "-c", core, ...command] : command;
-  const child = spawnWatched(full, { ...process.env, ...env });
+  const child = spawnWatched(onCores(core, command), { ...process.env, ...env });
   const firstLine = await new Promise<string>((resolve, reject) => {
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).once("line", resolve);
     child.once("exit", (code) => reject(new Error(`${command.join(" ")} ended with ${code} before it said anything`)));

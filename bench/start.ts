@@ -5,11 +5,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Measure, ms, type Row } from "./measure.ts";
-import { median } from "./processes.ts";
+import { cores, median, onCores } from "./processes.ts";
 
 const rounds = 3;
 
-/** `npm start` with everything installed until it says where to go: on an empty data folder, and again on the same one. */
+/** `npm start`, on all cores, with everything installed until it says where to go: on an empty data folder, and again on the same one. */
 export const start: Measure = {
   name: "start",
   async run(): Promise<Row[]> {
@@ -46,7 +46,8 @@ export const start: Measure = {
 async function startOnce(dataDir: string): Promise<number> {
   const [port, smtpPort] = [await freePort(), await freePort()];
   const began = performance.now();
-  const child = spawn(process.execPath, [fileURLToPath(new URL("../start.mjs", import.meta.url))], {
+  const [command = "", ...args] = onCores(cores.all, [process.execPath, fileURLToPath(new URL("../start.mjs", import.meta.url))]);
+  const child = spawn(command, args, {
     env: { ...process.env, KAPSTONE_DATA_DIR: dataDir, KAPSTONE_PORT: String(port), KAPSTONE_SMTP_PORT: String(smtpPort) },
     stdio: ["ignore", "pipe", "inherit"],
   });
