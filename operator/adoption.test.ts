@@ -1,15 +1,10 @@
-import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import type { Kap } from "#platform/kap-resource.ts";
-import { connectKubernetes, type Kubernetes } from "#platform/kubernetes/client.ts";
+import type { Kubernetes } from "#platform/kubernetes/client.ts";
 import type { Pod } from "#platform/kubernetes/objects.ts";
 import { createLogger } from "#platform/log.ts";
 import { createMetrics } from "#platform/metrics.ts";
+import { kubernetesAnswering } from "../test/harness/kubernetes-api.ts";
 import { adoptPods } from "./adoption.ts";
 import { createEventRecorder } from "./events.ts";
 import { createOperatorMetrics } from "./metrics.ts";
@@ -18,27 +13,9 @@ import type { ReconcileParts } from "./parts.ts";
 /** An API server that takes everything and remembers what was asked of it. */
 async function patientServer(): Promise<{ asked: string[]; kubernetes: Kubernetes }> {
   const asked: string[] = [];
-  const server = createServer((request, response) => {
+  const kubernetes = await kubernetesAnswering((request, response) => {
     asked.push(`${request.method} ${request.url?.split("/").slice(-2).join("/")}`);
     response.writeHead(200, { "content-type": "application/json" }).end("{}");
-  });
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const folder = await mkdtemp(join(tmpdir(), "adoption-"));
-  const file = join(folder, "config");
-  const address = { server: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, "insecure-skip-tls-verify": true };
-  const config = {
-    clusters: [{ name: "it", cluster: address }],
-    users: [{ name: "it", user: {} }],
-    contexts: [{ name: "it", context: { cluster: "it", user: "it" } }],
-    "current-context": "it",
-  };
-  await writeFile(file, JSON.stringify(config));
-  const kubernetes = await connectKubernetes({ namespace: "there", env: { KUBECONFIG: file } });
-  onTestFinished(async () => {
-    await kubernetes.close();
-    server.close();
-    server.closeAllConnections();
-    await rm(folder, { recursive: true });
   });
   return { asked, kubernetes };
 }

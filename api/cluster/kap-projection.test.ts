@@ -1,16 +1,10 @@
-import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { onTestFinished, test } from "vitest";
 import { startJobWorkers } from "#platform/jobs.ts";
-import { connectKubernetes } from "#platform/kubernetes/client.ts";
 import { createLogger } from "#platform/log.ts";
 import { createMetrics } from "#platform/metrics.ts";
 import { connectPostgres } from "#platform/postgres.ts";
 import { createTestDatabase } from "../../test/harness/database.ts";
+import { kubernetesAnswering } from "../../test/harness/kubernetes-api.ts";
 import { networkTo } from "../../test/harness/network.ts";
 import { until } from "../../test/harness/wait.ts";
 import type { Deps } from "../deps.ts";
@@ -22,28 +16,10 @@ const patience = { timeoutMs: 60_000 };
 /** An API server without a single kap, which counts how often it is asked. */
 async function emptyCluster() {
   const cluster = { rounds: 0, isWell: true };
-  const server = createServer((_request, response) => {
+  const kubernetes = await kubernetesAnswering((_request, response) => {
     cluster.rounds += 1;
     response.writeHead(cluster.isWell ? 200 : 500, { "content-type": "application/json" });
     response.end(JSON.stringify({ metadata: { resourceVersion: "1" }, items: [] }));
-  });
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const folder = await mkdtemp(join(tmpdir(), "projection-"));
-  const file = join(folder, "config");
-  const address = { server: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, "insecure-skip-tls-verify": true };
-  const config = {
-    clusters: [{ name: "it", cluster: address }],
-    users: [{ name: "it", user: {} }],
-    contexts: [{ name: "it", context: { cluster: "it", user: "it" } }],
-    "current-context": "it",
-  };
-  await writeFile(file, JSON.stringify(config));
-  const kubernetes = await connectKubernetes({ namespace: "there", env: { KUBECONFIG: file } });
-  onTestFinished(async () => {
-    await kubernetes.close();
-    server.close();
-    server.closeAllConnections();
-    await rm(folder, { recursive: true });
   });
   return { cluster, kubernetes };
 }
