@@ -1,7 +1,7 @@
 import { type Measure, ms, type Row } from "./measure.ts";
 import { startMeasuredPlatform } from "./platform.ts";
-import { cores, end, load, median, script, startOn } from "./processes.ts";
-import { freePort, quantileBetween, readServiceTimes } from "./service-time.ts";
+import { cores, end, freePort, load, median, script, startOn } from "./processes.ts";
+import { quantileBetween, readServiceTimes } from "./service-time.ts";
 
 const rounds = 3;
 const pace = { keys: 2_000, me: 200, logins: 20 };

@@ -1,13 +1,12 @@
 import { createSocket } from "node:dgram";
 import { once } from "node:events";
-import { type AddressInfo, createServer } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import type { MailLoadOptions, MailLoadResult } from "./mail-load.ts";
 import { type Measure, ms, type Row } from "./measure.ts";
 import { type MeasuredPlatform, startMeasuredPlatform } from "./platform.ts";
 import { processorSeconds } from "./process-time.ts";
-import { cores, end, median, script, startOn } from "./processes.ts";
+import { cores, end, freePort, median, script, startOn } from "./processes.ts";
 
 const kaps = 4;
 const mailBytes = 10_240;
@@ -150,13 +149,4 @@ async function startNameServer(): Promise<{ address: string; close(): void }> {
   socket.bind(0, "127.0.0.1");
   await once(socket, "listening");
   return { address: `127.0.0.1:${socket.address().port}`, close: () => void socket.close() };
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const { port } = server.address() as AddressInfo;
-      server.close(() => resolve(port));
-    });
-  });
 }

@@ -1,11 +1,10 @@
 import { generateKeyPairSync, randomUUID } from "node:crypto";
 import { request as httpRequest } from "node:http";
-import { createServer } from "node:net";
 import { runtimeNodeFlags, runtimeProgram } from "../local/runtime-program.ts";
 import { createLogger } from "../platform/log.ts";
 import type { PeerApi } from "../runtime/fixture/peer-api.ts";
 import { bundleOf, defaultLimits, signAssignment, type UnsignedAssignment } from "../runtime/fixture/test-runtime.ts";
-import { cores, end, startOn } from "./processes.ts";
+import { cores, end, freePort, startOn } from "./processes.ts";
 import type { Peer } from "./runtime-peers.ts";
 
 const log = createLogger("bench", { level: "warn" });
@@ -114,14 +113,5 @@ function send(
       response.on("end", () => resolve({ status: response.statusCode ?? 0, text: Buffer.concat(pieces).toString() }));
     });
     request.on("error", reject).end(body);
-  });
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const address = server.address();
-      server.close(() => resolve(typeof address === "object" && address ? address.port : 0));
-    });
   });
 }

@@ -1,5 +1,3 @@
-import { createServer } from "node:net";
-
 /** Counts of a histogram of the platform's metrics: seconds up to which, how many so far. */
 export type ServiceTimes = ReadonlyMap<number, number>;
 
@@ -28,14 +26,4 @@ export function quantileBetween(before: ServiceTimes, after: ServiceTimes, share
     [from, below] = [upTo, count];
   }
   return Number.NaN;
-}
-
-/** A port nobody listens on now. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === "string") throw new Error("no port is free");
-  return address.port;
 }

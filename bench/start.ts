@@ -1,11 +1,10 @@
 import { spawn } from "node:child_process";
 import { chmod, mkdtemp, rm } from "node:fs/promises";
-import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { type Measure, ms, type Row } from "./measure.ts";
-import { cores, median, onCores } from "./processes.ts";
+import { cores, freePort, median, onCores } from "./processes.ts";
 
 const rounds = 3;
 
@@ -63,13 +62,4 @@ async function startOnce(dataDir: string): Promise<number> {
   child.kill("SIGINT");
   await ended;
   return tookMs;
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const { port } = server.address() as AddressInfo;
-      server.close(() => resolve(port));
-    });
-  });
 }
