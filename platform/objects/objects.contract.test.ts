@@ -142,8 +142,7 @@ describeStores((ground) => {
     }
   });
 
-  // Two thousand objects are some four thousand times on the disk, however slow that is.
-  test("a listing of more than 1,000 goes on page by page, by prefix and after any key", { timeout: 120_000 }, async () => {
+  test("a listing of more than 1,000 goes on page by page, by prefix and after any key", async () => {
     const keys = Array.from({ length: 2_100 }, (_, n) => `${n % 3 === 0 ? "odd/é" : "even/"}${String(n).padStart(5, "0")}`).sort(byBytes);
     await fill(keys);
     expect(await listAll()).toEqual(keys);

@@ -1,14 +1,12 @@
 import { TOTP } from "otpauth";
 import type { Browser, Page } from "playwright-core";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { signUpOrg, type TestOrg } from "../harness/org.ts";
 import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
 import { until } from "../harness/wait.ts";
 import { expectAccessible } from "./axe.ts";
 import { onceLoaded, openBrowser } from "./browser.ts";
 import { readOutbox } from "./outbox.ts";
-
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 180_000 }); // axe reads each page four times; the first start extracts the browser
 
 const password = "correct horse battery staple";
 

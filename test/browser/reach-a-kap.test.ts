@@ -3,14 +3,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { TOTP } from "otpauth";
 import type { Browser, Page } from "playwright-core";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
 import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
 import { until } from "../harness/wait.ts";
 import { onceLoaded, openBrowser } from "./browser.ts";
 import { readOutbox } from "./outbox.ts";
-
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 180_000 }); // whole ways through many pages; the first start extracts the browser
 
 const pictures = process.env.KAPSTONE_TEST_PICTURES ?? join(tmpdir(), "kapstone-pictures");
 const password = "correct horse battery staple";

@@ -1,9 +1,7 @@
-import { afterAll, describe, expect, test, vi } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { services } from "../../api/app.ts";
 import { until } from "../harness/wait.ts";
 import { goodPassword, type ServiceApp, signUp, startServices } from "./auth-app.ts";
-
-vi.setConfig({ testTimeout: 120_000 }); // some tests need thirty hashes of passwords, whose thread yields to whatever else keeps the machine busy
 
 const app = await startServices(services);
 afterAll(() => app.close());

@@ -1,11 +1,9 @@
 import { createHash } from "node:crypto";
 import { createTransport } from "nodemailer";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { signUpOrg, type TestKap, type TestOrg } from "../harness/org.ts";
 import { startTestPlatform, type TestPlatform } from "../harness/platform.ts";
 import { until } from "../harness/wait.ts";
-
-vi.setConfig({ testTimeout: 120_000 }); // several kaps get their first runtime in one test
 
 let platform: TestPlatform;
 let org: TestOrg;

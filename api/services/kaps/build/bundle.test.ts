@@ -53,7 +53,7 @@ describe("the bundle", () => {
     expect(await call(await evaluate(result), "main.ts", "node:fs")).toMatch(/not supported/);
   });
 
-  test("is byte for byte the same in another builder, whatever the order of the files", { timeout: 120_000 }, async () => {
+  test("is byte for byte the same in another builder, whatever the order of the files", async () => {
     const files = {
       "main.tsx": 'import { a } from "./lib/a"; import t from "./t.txt"; export default () => a + t',
       "lib/a.ts": "export const a: number = 1",

@@ -1,12 +1,10 @@
 import { existsSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { Builder } from "./builder.ts";
 import { built, call, evaluate, program, refused, testBuilder } from "./test-builder.ts";
 import { startTestRegistry, type TestRegistry } from "./test-registry.ts";
-
-vi.setConfig({ testTimeout: 120_000 }); // some start one or two builders more, each of which has a minute for it
 
 let registry: TestRegistry;
 let builder: Builder & { cacheDir: string };
