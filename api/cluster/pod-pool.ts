@@ -53,10 +53,9 @@ export function createPodPool({ kubernetes, release, tell, signal, log }: PodPoo
     async candidates() {
       const free = [...watch.store.values()].filter((pod) => !used.has(startOf(pod)));
       // In no order, so that replicas that claim at the same moment rarely ask the same pod first.
-      const ready = shuffled(free.filter(isPodReady)).flatMap((pod) => candidateOf(pod) ?? []);
-      if (ready.length > 0) return ready;
-      const starting = shuffled(free.filter(isPodStarting)).flatMap((pod) => candidateOf(pod) ?? []);
-      return starting.map((candidate) => ({ ...candidate, isStarting: true }));
+      const those = (fit: (pod: Pod) => boolean): RuntimeCandidate[] => shuffled(free.filter(fit)).flatMap((pod) => candidateOf(pod) ?? []);
+      const ready = those(isPodReady);
+      return ready.length > 0 ? ready : those(isPodStarting).map((candidate) => ({ ...candidate, isStarting: true }));
     },
     taken(control) {
       use(control);
