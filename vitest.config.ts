@@ -8,7 +8,7 @@ export default defineConfig({
     globalSetup: ["test/harness/global-setup.ts"],
     pool: "forks",
     execArgv: ["--no-node-snapshot"],
-    maxWorkers: 2,
+    maxWorkers: 1,
     testTimeout: 120_000, // ends what hangs; what a test waits for has a time of its own
     hookTimeout: 180_000,
     teardownTimeout: 20_000,

@@ -66,16 +66,18 @@ async function untilItHadTheProcessor(path: string) {
   }
 }
 
-test("30 s of wall time: 504; 5 s of CPU time: 503, while a run of 4 s is answered", { timeout: 90_000 }, async () => {
+test("30 s of wall time: 504, while a run of 4 s is answered", async () => {
   const forever = call("/never");
   expect((await call("/busy?n=4000")).text).toBe("done");
-  const loop = await untilItHadTheProcessor("/loop");
-  expect([loop.status, await outcomeOf(loop)]).toEqual([503, "cpu-exceeded"]);
-  expect(loop.ms).toBeGreaterThan(4_900);
   const timeout = await forever;
   expect([timeout.status, await outcomeOf(timeout)]).toEqual([504, "timeout"]);
   expect(timeout.ms).toBeGreaterThan(29_000);
-  console.info(`loop ended after ${loop.ms.toFixed(0)} ms (limit 5,000), the wait after ${timeout.ms.toFixed(0)} ms (limit 30,000)`);
+});
+
+test("5 s of CPU time: 503", async () => {
+  const loop = await untilItHadTheProcessor("/loop");
+  expect([loop.status, await outcomeOf(loop)]).toEqual([503, "cpu-exceeded"]);
+  expect(loop.ms).toBeGreaterThan(4_900);
 });
 
 test("128 MiB of memory: 80 are given, 300 are not, and the next run works", async () => {
