@@ -11,7 +11,9 @@ import { cores, end, freePort, median, script, startOn } from "./processes.ts";
 const kaps = 4;
 const mailBytes = 10_240;
 const accepting = [1, 8, 32];
-const mailsARound = 600;
+const mailsARound = 2_000;
+/** Sent before: the rate is that of a server that has worked for a while, whose code has been compiled. */
+const mailsToWarm = 1_000;
 const settleMs = 180_000;
 /** One mail at a time on an otherwise idle platform, and a stream of them. */
 const paces = [10, 40];
@@ -38,7 +40,7 @@ export const mail: Measure = {
       const recipients = await inboxes(platform);
       const send = (options: Pick<MailLoadOptions, "connections" | "mails" | "round"> & { pace?: number }): Promise<MailLoadResult> =>
         sendMails({ port: smtpPort, recipients, sizeBytes: mailBytes, ...options });
-      await send({ connections: 4, mails: 40, round: "warm" });
+      await send({ connections: 4, mails: mailsToWarm, round: "warm" });
       await settled(database);
       const rows: Row[] = [];
       for (const connections of accepting) {
