@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
@@ -20,6 +20,7 @@ beforeAll(async () => {
 afterAll(async () => {
   await builder?.close();
   await registry?.close();
+  rmSync(secretFolder, { recursive: true });
 });
 beforeEach(() => registry.down(false));
 

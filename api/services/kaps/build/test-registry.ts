@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { mkdtempSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -82,6 +82,7 @@ export async function startTestRegistry(): Promise<TestRegistry> {
     async close() {
       server.closeAllConnections();
       await new Promise((resolve) => server.close(resolve));
+      rmSync(home, { recursive: true });
     },
   };
 }

@@ -1,10 +1,11 @@
-import { mkdtempSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import { readNpmSettings } from "./npm-settings.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "kapstone-npmrc-"));
+afterAll(() => rmSync(folder, { recursive: true }));
 const file = (name: string, text: string) => {
   writeFileSync(join(folder, name), text);
   return join(folder, name);

@@ -1,11 +1,12 @@
-import { mkdirSync, mkdtempSync, readdirSync, utimesSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { trimPackageCache } from "./package-cache.ts";
 
 test("above its bound the cache loses what was written longest ago, below it nothing", async () => {
   const folder = mkdtempSync(join(tmpdir(), "kapstone-trim-"));
+  onTestFinished(() => rmSync(folder, { recursive: true }));
   mkdirSync(join(folder, "deep"));
   for (let n = 0; n < 10; n++) {
     const path = join(folder, "deep", `f${n}`);
