@@ -11,7 +11,7 @@ import { cores, end, freePort, median, script, startOn } from "./processes.ts";
 const kaps = 4;
 const mailBytes = 10_240;
 const accepting = [1, 8, 32];
-const mailsARound = 2_000;
+const mailsARound = 1_000;
 /** Sent before: the rate is that of a server that has worked for a while, whose code has been compiled. */
 const mailsToWarm = 1_000;
 const settleMs = 180_000;
@@ -44,6 +44,7 @@ export const mail: Measure = {
       await settled(database);
       const rows: Row[] = [];
       for (const connections of accepting) {
+        await ageMails(database);
         const usedBefore = processorMs(platform);
         const sent = await send({ connections, mails: mailsARound, round: `accept${connections}` });
         const began = performance.now();
@@ -59,6 +60,7 @@ export const mail: Measure = {
         });
       }
       for (const pace of paces) {
+        await ageMails(database);
         const sent = await send({ connections: 8, mails: pace * 10, pace, round: `pace${pace}` });
         await settled(database);
         const tookMs = await handlerStarts(database, sent);
@@ -119,6 +121,11 @@ async function settled(database: pg.Client): Promise<void> {
     if (rows[0]?.open === 0) break;
     if (performance.now() > until) throw new Error(`${rows[0]?.open} mails have not run ${settleMs / 1_000} s after they were accepted`);
   }
+}
+
+/** What came before is of another hour: with the limit as it is shipped a kap never has more than 120 mails of its hour to count. */
+async function ageMails(database: pg.Client): Promise<void> {
+  await database.query("update mail_messages set received_at = received_at - interval '2 hours'");
 }
 
 /** Processor time that the platform's processes have used; 0 where the system does not tell it. */
