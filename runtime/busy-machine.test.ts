@@ -46,9 +46,12 @@ const childrenOf = (pid: number): number[] =>
     })
     .map(Number);
 
+/** Each neighbour in a session of its own, as the child is: Linux shares a core out between sessions first (`sched_autogroup`). */
 function crowd(pids: number[]): void {
   for (const pid of pids) execFileSync("taskset", ["-a", "-p", "-c", "0", String(pid)]);
-  for (let n = 0; n < neighbours; n++) others.push(spawn("taskset", ["-c", "0", process.execPath, "-e", "for (;;);"], { stdio: "ignore" }));
+  for (let n = 0; n < neighbours; n++) {
+    others.push(spawn("taskset", ["-c", "0", process.execPath, "-e", "for (;;);"], { stdio: "ignore", detached: true }));
+  }
 }
 
 /** Calls the loop, again when it was ended because it got less of the processor than when it began: then it was not seen to use up its time. */
