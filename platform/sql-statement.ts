@@ -64,6 +64,23 @@ export function runStatement(client: PoolClient, sql: string, params: SqlParamet
   }).finally(() => client.off("error", quiet));
 }
 
+/** An object's name in one of PostgreSQL's own unique indexes, to which nobody writes but by DDL. */
+const catalogIndex = /^pg_[a-z_]+_index$/;
+
+/**
+ * Does `work` once more when another session made the object of the same name while it did: `IF NOT EXISTS` looks before it writes, so of two programs that make
+ * their table at the same moment PostgreSQL refuses one (23505 on a catalog). The second time it finds what is there. `work` is a statement or a whole transaction.
+ */
+export async function pastCatalogRace<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    const details = error instanceof SqlRefusal ? error.details : null;
+    if (details?.sqlstate !== uniqueViolation || !catalogIndex.test(String(details.constraint))) throw error;
+    return await work();
+  }
+}
+
 /** A query for `client.query`: pg calls `submit` and the `handle…` methods as messages arrive. */
 class GuardedStatement {
   readonly text: string;
@@ -268,6 +285,7 @@ function duplicateName(fields: Field[]): string | null {
 const duplicateRefusal = (name: string): SqlRefusal =>
   new SqlRefusal("DUPLICATE_COLUMN_NAMES", `Two result columns are named ${JSON.stringify(name)}: give each its own name with AS.`);
 
+const uniqueViolation = "23505";
 const queryCanceled = "57014";
 const diskFull = "53100";
 /** The server ended the session, or never let it begin: no word about the statement. */

@@ -90,3 +90,30 @@ test("the first statement waits for the connection that was begun for it, and ma
   expect(await connections()).toBe(1);
   await kap.close();
 });
+
+test.each(["db.query", "db.batch"])("of two programs that make their table at the same moment neither fails: %s", async (op) => {
+  const name = op.replace(".", "_");
+  const sql = `create table if not exists ${name} (n int)`;
+  await admin.query(`create schema if not exists ${role} authorization ${role}`);
+  const other = new pg.Client({ ...credentials, password });
+  await other.connect();
+  await other.query(`begin; create table ${role}.${name} (n int)`);
+  const kap = new KapDatabase(credentials, createLogger("test", { level: "silent" }));
+  const call = {
+    op,
+    text: JSON.stringify(op === "db.query" ? { sql } : { statements: [{ sql }, { sql: `insert into ${name} values (1)` }] }),
+    bytes: new Uint8Array(),
+    run: { fetches: 0, abort: new AbortController(), streams: new Set<string>(), dry: null },
+    streamKey: String,
+    remainingMs: 60_000,
+  };
+  const made = kap.call(call, { ...defaultLimits, db_statement_ms: 60_000 });
+  const waiting = "select 1 from pg_stat_activity where usename = $1 and query = $2 and wait_event_type = 'Lock'";
+  await until(async () => (await admin.query(waiting, [role, sql])).rowCount, { what: "the program's statement to wait for the other" });
+  await other.query("commit");
+  expect(await made).toMatchObject({ text: expect.any(String) });
+  expect((await admin.query(`select n from ${role}.${name}`)).rows).toEqual(op === "db.query" ? [] : [{ n: 1 }]);
+  await kap.close();
+  await other.end();
+  await admin.query(`drop schema ${role} cascade`);
+});

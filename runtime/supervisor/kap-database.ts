@@ -5,7 +5,7 @@ import { sslOf } from "#platform/database-tls.ts";
 import { impatientSocket } from "#platform/lasting-connection.ts";
 import type { Logger } from "#platform/log.ts";
 import { checkStatement, loadSqlGuard, mostEffect, type SizeEffect, SqlRefusal } from "#platform/sql-guard.ts";
-import { databaseRefusal, runStatement, type SqlResult } from "#platform/sql-statement.ts";
+import { databaseRefusal, pastCatalogRace, runStatement, type SqlResult } from "#platform/sql-statement.ts";
 import type { Assignment } from "../seam/assignment.ts";
 import { causeOf } from "./cause.ts";
 import { type HostAnswer, type HostCall, HostRefusal } from "./host-call.ts";
@@ -75,7 +75,7 @@ export class KapDatabase {
     const effect = checkStatement(statement.sql);
     const run = (client: pg.PoolClient): Promise<SqlResult> => runStatement(client, statement.sql, statement.params, resultLimits(limits));
     return this.#onConnection(call, limits, effect, async (client) =>
-      (await this.#quota.admit(effect, client)) ? this.#inTransaction(client, true, () => run(client)) : run(client),
+      (await this.#quota.admit(effect, client)) ? this.#inTransaction(client, true, () => run(client)) : pastCatalogRace(() => run(client)),
     );
   }
 
@@ -84,15 +84,17 @@ export class KapDatabase {
     const most = mostEffect(effects);
     return this.#onConnection(call, limits, most, async (client) => {
       const mustRead = await this.#quota.admit(most, client);
-      return this.#inTransaction(client, mustRead, async () => {
-        const results: SqlResult[] = [];
-        const left = resultLimits(limits);
-        for (const [index, { sql, params }] of statements.entries()) {
-          if (index > 0) await this.#quota.admitWithin(effects[index] ?? "grows", client);
-          results.push(await runStatement(client, sql, params, left));
-        }
-        return results;
-      });
+      return pastCatalogRace(() =>
+        this.#inTransaction(client, mustRead, async () => {
+          const results: SqlResult[] = [];
+          const left = resultLimits(limits);
+          for (const [index, { sql, params }] of statements.entries()) {
+            if (index > 0) await this.#quota.admitWithin(effects[index] ?? "grows", client);
+            results.push(await runStatement(client, sql, params, left));
+          }
+          return results;
+        }),
+      );
     });
   }
 

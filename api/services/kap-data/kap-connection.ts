@@ -1,7 +1,7 @@
 import pg from "pg";
 import { DatabaseQuota } from "#platform/database-quota.ts";
 import { checkStatement, loadSqlGuard, SqlRefusal } from "#platform/sql-guard.ts";
-import { databaseRefusal, runStatement, type SqlResult } from "#platform/sql-statement.ts";
+import { databaseRefusal, pastCatalogRace, runStatement, type SqlResult } from "#platform/sql-statement.ts";
 import type { SqlParameter } from "#platform/sql-values.ts";
 import type { Deps } from "../../deps.ts";
 import { databaseBytes, statementLimits } from "../../gateway/limits.ts";
@@ -110,7 +110,7 @@ export async function runAsKap(
     const effect = checkStatement(sql);
     const mustRead = options.readOnly || (await quota.admit(effect, client));
     try {
-      if (!mustRead) return await runStatement(client, sql, params, limits);
+      if (!mustRead) return await pastCatalogRace(() => runStatement(client, sql, params, limits));
       await client.query("begin read only");
       try {
         return await runStatement(client, sql, params, limits);
