@@ -4,6 +4,7 @@ import { createLogger } from "#platform/log.ts";
 import { createTestDatabase } from "../../test/harness/database.ts";
 import { until } from "../../test/harness/wait.ts";
 import { defaultLimits } from "../fixture/test-runtime.ts";
+import type { HostCall } from "./host-call.ts";
 import { KapDatabase } from "./kap-database.ts";
 
 const database = await createTestDatabase();
@@ -19,6 +20,15 @@ afterAll(async () => {
 });
 
 const { hostname, port, pathname } = new URL(database.url);
+/** A host call of a run that goes on. */
+const callOf = (op: string, input: object, remainingMs: number): HostCall => ({
+  op,
+  text: JSON.stringify(input),
+  bytes: new Uint8Array(),
+  run: { fetches: 0, abort: new AbortController(), streams: new Set(), dry: null },
+  streamKey: String,
+  remainingMs,
+});
 const credentials = { host: hostname, port: Number(port), database: pathname.slice(1), user: role, password, schema: role };
 
 test("what a kap's database does wrong is logged at every level without what proves the connection", async () => {
@@ -34,17 +44,7 @@ test("what a kap's database does wrong is logged at every level without what pro
   /** Only what is meant to be cut short by it has little time: the rest must not be, on any machine. */
   const query = (kap: KapDatabase, sql: string, db_statement_ms = 20_000) =>
     kap
-      .call(
-        {
-          op: "db.query",
-          text: JSON.stringify({ sql }),
-          bytes: new Uint8Array(),
-          run: { fetches: 0, abort: new AbortController(), streams: new Set(), dry: null },
-          streamKey: String,
-          remainingMs: 20_000,
-        },
-        { ...defaultLimits, db_statement_ms },
-      )
+      .call(callOf("db.query", { sql }, 20_000), { ...defaultLimits, db_statement_ms })
       .catch((error: Error & { code?: string }) => `${error.name} ${error.code}`);
 
   const kap = new KapDatabase(credentials, logger);
@@ -77,16 +77,9 @@ test("the first statement waits for the connection that was begun for it, and ma
   await until(async () => (await connections()) === 0, { what: "the connections of the test before to be gone" });
   const kap = new KapDatabase(credentials, createLogger("test", { level: "silent" }));
   kap.open();
-  const run = { fetches: 0, abort: new AbortController(), streams: new Set<string>(), dry: null };
-  const call = {
-    op: "db.query",
-    text: JSON.stringify({ sql: "select 1 as n" }),
-    bytes: new Uint8Array(),
-    run,
-    streamKey: String,
-    remainingMs: 10_000,
-  };
-  expect(await kap.call(call, defaultLimits)).toMatchObject({ text: expect.stringContaining("1") });
+  expect(await kap.call(callOf("db.query", { sql: "select 1 as n" }, 10_000), defaultLimits)).toMatchObject({
+    text: expect.stringContaining("1"),
+  });
   expect(await connections()).toBe(1);
   await kap.close();
 });
@@ -99,15 +92,8 @@ test.each(["db.query", "db.batch"])("of two programs that make their table at th
   await other.connect();
   await other.query(`begin; create table ${role}.${name} (n int)`);
   const kap = new KapDatabase(credentials, createLogger("test", { level: "silent" }));
-  const call = {
-    op,
-    text: JSON.stringify(op === "db.query" ? { sql } : { statements: [{ sql }, { sql: `insert into ${name} values (1)` }] }),
-    bytes: new Uint8Array(),
-    run: { fetches: 0, abort: new AbortController(), streams: new Set<string>(), dry: null },
-    streamKey: String,
-    remainingMs: 60_000,
-  };
-  const made = kap.call(call, { ...defaultLimits, db_statement_ms: 60_000 });
+  const input = op === "db.query" ? { sql } : { statements: [{ sql }, { sql: `insert into ${name} values (1)` }] };
+  const made = kap.call(callOf(op, input, 60_000), { ...defaultLimits, db_statement_ms: 60_000 });
   const waiting = "select 1 from pg_stat_activity where usename = $1 and query = $2 and wait_event_type = 'Lock'";
   await until(async () => (await admin.query(waiting, [role, sql])).rowCount, { what: "the program's statement to wait for the other" });
   await other.query("commit");

@@ -75,7 +75,7 @@ export class KapDatabase {
     const effect = checkStatement(statement.sql);
     const run = (client: pg.PoolClient): Promise<SqlResult> => runStatement(client, statement.sql, statement.params, resultLimits(limits));
     return this.#onConnection(call, limits, effect, async (client) =>
-      (await this.#quota.admit(effect, client)) ? this.#inTransaction(client, true, () => run(client)) : pastCatalogRace(() => run(client)),
+      (await this.#quota.admit(effect, client)) ? this.#inTransaction(client, true, () => run(client)) : run(client),
     );
   }
 
@@ -84,17 +84,15 @@ export class KapDatabase {
     const most = mostEffect(effects);
     return this.#onConnection(call, limits, most, async (client) => {
       const mustRead = await this.#quota.admit(most, client);
-      return pastCatalogRace(() =>
-        this.#inTransaction(client, mustRead, async () => {
-          const results: SqlResult[] = [];
-          const left = resultLimits(limits);
-          for (const [index, { sql, params }] of statements.entries()) {
-            if (index > 0) await this.#quota.admitWithin(effects[index] ?? "grows", client);
-            results.push(await runStatement(client, sql, params, left));
-          }
-          return results;
-        }),
-      );
+      return this.#inTransaction(client, mustRead, async () => {
+        const results: SqlResult[] = [];
+        const left = resultLimits(limits);
+        for (const [index, { sql, params }] of statements.entries()) {
+          if (index > 0) await this.#quota.admitWithin(effects[index] ?? "grows", client);
+          results.push(await runStatement(client, sql, params, left));
+        }
+        return results;
+      });
     });
   }
 
@@ -133,7 +131,7 @@ export class KapDatabase {
     const timer = setTimeout(cancel, Math.min(perStatement, call.remainingMs));
     signal.addEventListener("abort", cancel, { once: true });
     try {
-      return await work(client);
+      return await pastCatalogRace(() => work(client));
     } catch (error) {
       if (!(error instanceof SqlRefusal)) isBroken = true;
       throw shownDatabaseError(error, this.#log);
